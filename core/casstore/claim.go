@@ -14,10 +14,10 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Acquire implements store.Store. In a place that is Usual, it takes a free key for a
-// usual lock in one step. Any other claim takes a Load and a Save. A refusal is saved
-// only if the claim's place in the queue is new, or a quarter of the place's lifetime
-// has passed.
+// Acquire implements store.Store. If the Place is a Usual, Acquire takes a free key for
+// a usual lock in one step. Any other claim takes a Load and a Save. A refusal is saved
+// only for a claim that is new in the queue, or that has passed a quarter of its queue
+// entry's lifetime.
 func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	const op = "acquire"
 	if err := s.check(op, &c); err != nil {
@@ -53,7 +53,6 @@ func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error)
 	return g, err
 }
 
-// taken is the result of Usual.Take.
 type taken struct {
 	token uint64
 	ok    bool
@@ -103,7 +102,7 @@ func (s *Store) acquire(ctx context.Context, c store.Claim, m move) (g store.Gra
 	return g, s.failed("acquire", err)
 }
 
-// placeOf returns the place of lease in the queue, or nil.
+// placeOf returns the queue entry of lease, or nil.
 func placeOf(state *keystate.State, lease string) *keystate.Waiter {
 	for _, w := range state.Waiters {
 		if w.Lease == lease {
@@ -113,9 +112,9 @@ func placeOf(state *keystate.State, lease string) *keystate.Waiter {
 	return nil
 }
 
-// settle restores the old deadline of c, which was in the queue before, unless a
-// quarter of the lifetime of its place has passed. So repeated acquires of one claim
-// cause few writes.
+// settle restores the deadline of c's queue entry from before this acquire, unless a
+// quarter of the entry's lifetime has passed. So repeated acquires of one claim cause
+// few writes.
 func settle(state *keystate.State, before keystate.Waiter, c store.Claim) {
 	now := placeOf(state, c.Lease)
 	if now == nil || now.Until.Sub(before.Until) >= min(c.TTL, store.WaiterLife)/4 {
@@ -128,15 +127,15 @@ func settle(state *keystate.State, before keystate.Waiter, c store.Claim) {
 	}
 }
 
-// isUsual reports whether c is an exclusive claim that Alone can store.
+// isUsual reports whether c is an exclusive claim that fits into Alone.
 func isUsual(c *store.Claim) bool {
 	return c.Weight == store.All && c.Limit == store.All && max(len(c.Lease), len(c.Owner)) <= maxWord
 }
 
 func version() int64 { return rand.Int64N(math.MaxInt64) + 1 }
 
-// Release implements store.Store. In a place that is Usual, it releases a usual hold in
-// one step. Any other release takes a Load and a Save.
+// Release implements store.Store. If the Place is a Usual, Release releases a usual
+// hold in one step. Any other release takes a Load and a Save.
 func (s *Store) Release(ctx context.Context, c store.Claim) error {
 	const op = "release"
 	if err := s.check(op, &c); err != nil {
@@ -178,9 +177,9 @@ func (s *Store) release(ctx context.Context, c store.Claim, m move) (err error) 
 		sum.Value, m.value = digest(r.Value), r.Value
 		c.Record = &sum
 	}
-	var until time.Time // the expiry of the hold or place that an earlier attempt has found
+	var until time.Time // the expiry of the hold or queue entry that an earlier attempt has found
 	m.apply = func(state *keystate.State, e Entry) (r result) {
-		if state.HasSavedOther(e.Now, c) { // as in Commit; even an old entry proves it: it stays true
+		if state.HasSavedOther(e.Now, c) { // as in Commit; an old entry is proof enough, because this stays true
 			err = store.ErrSaved
 			return result{}
 		}
@@ -204,8 +203,8 @@ func (s *Store) release(ctx context.Context, c store.Claim, m move) (err error) 
 	return s.failed("release", err)
 }
 
-// endOf returns the time at which the hold or the place of lease expires, or the zero
-// time.
+// endOf returns the time at which the hold or the queue entry of lease expires, or the
+// zero time.
 func endOf(state *keystate.State, lease string, now time.Time) time.Time {
 	for _, h := range state.Holds {
 		if h.Lease == lease && h.Owner != "" && h.Until.After(now) {
@@ -228,10 +227,10 @@ const (
 	patience   = 100 * time.Millisecond
 )
 
-// Extend implements store.Store. In a place that is Usual, it extends the usual holds
-// together, without waiting for other calls of this process. For any other key it makes
-// one Load and one Save for all claims of the key. It extends eight such keys in
-// parallel, or more if some are slow.
+// Extend implements store.Store. If the Place is a Usual, Extend extends the usual
+// holds together, without waiting for other calls of this process. For any other key
+// Extend makes one Load and one Save for all claims of the key. It extends eight such
+// keys in parallel, or more if some are slow.
 func (s *Store) Extend(ctx context.Context, claims []store.Claim) []store.Extension {
 	ctx, cancel := bounded(ctx)
 	defer cancel()

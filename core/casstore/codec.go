@@ -72,7 +72,7 @@ var (
 )
 
 // word is a lease or an owner. Printable ASCII without a leading "=" is stored
-// unchanged, anything else as base64 after "=".
+// unchanged. Any other word is stored as base64 after "=".
 type word string
 
 // MarshalText implements encoding.TextMarshaler.

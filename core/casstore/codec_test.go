@@ -41,7 +41,7 @@ const fullText = `{"v":1,"written":1700000000000000,"token":1699999990000000,` +
 	`"tombs":[{"lease":"\"\\\u003c\u0026\u003e","until":1700000040000000}],` +
 	`"record":{"sum":"9a9R3jpYYNKd5s5hU1sCsSpwiCz5T/V4XRhDxdTW4u0=","attempt":2,"until":1700000060000000,"beginner":"L1","before":{"attempt":1,"until":1700000050000000,"saver":"L0"}}}`
 
-// TestText compares the text of an entry with a fixed one. The text is a format that
+// TestText compares the text of an entry with a fixed text. The text is a format that
 // other processes read, even processes with earlier versions.
 func TestText(t *testing.T) {
 	t.Parallel()

@@ -12,13 +12,13 @@ import (
 var errNoRecord = fmt.Errorf("the record is nil: %w", store.ErrInvalid)
 
 // Commit releases the hold of c in s and saves the record of c. It works in tx, a
-// transaction of the caller in the database of s's Place. Both changes take effect if the
-// transaction is committed, and neither if it is rolled back. Commit corresponds to a
-// Release with a record, except that Commit is not retried.
+// transaction of the caller in the database of s's Place. The two changes take effect
+// if the transaction is committed, and are lost if it is rolled back. Commit
+// corresponds to a Release with a record, except that Commit is not retried.
 //
 // tx.Load must return the newest entry, and prevent other transactions from changing it
-// until the end of tx. Commit calls each method at most once, with a ctx that is derived
-// from ctx and done after two seconds.
+// until the end of tx. Commit calls each method at most once. The method's ctx is
+// derived from ctx, and is done after two seconds.
 //
 // Commit fails with store.ErrLost unless c's lease has begun the last run, and no other
 // lease has saved a record since. Commit has then written nothing. It fails with

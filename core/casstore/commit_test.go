@@ -10,7 +10,6 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// placed is a Store with its Place.
 type placed struct {
 	*casstore.Store
 	place casstore.Place

@@ -10,8 +10,8 @@
 // between load and save. Every kind of claim is served, with fencing tokens and
 // records.
 //
-// [Commit] saves the record of a run in a transaction of the caller. The transaction is
-// passed to it as a Place.
+// [Commit] saves the record of a run in a transaction of the caller. The caller passes
+// the transaction as a Place.
 //
 // A place may implement further interfaces. A [Usual] takes the usual lock in one step,
 // a [Watcher] wakes waiters, a [Lister] lists the holds, and a [Sweeper] deletes

@@ -80,8 +80,8 @@ func twice(op string, write func()) error {
 	return nil
 }
 
-// TestSentTwice checks writes that a driver sends twice. Each has the result of its
-// first copy.
+// TestSentTwice checks writes that a driver sends twice. Each write has the result of
+// its first copy.
 func TestSentTwice(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -301,8 +301,8 @@ func TestStaleReads(t *testing.T) {
 	})
 }
 
-// TestExtend_InPart checks that the claims of a batch that succeed keep their results
-// when others fail.
+// TestExtend_InPart checks that the successful claims of a batch keep their results
+// when other claims fail.
 func TestExtend_InPart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -327,7 +327,7 @@ func TestExtend_InPart(t *testing.T) {
 	})
 }
 
-// inPart extends every other hold, and fails for the rest.
+// inPart extends every second hold, and fails for the other holds.
 type inPart struct {
 	*memory
 	err error

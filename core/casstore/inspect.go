@@ -45,9 +45,9 @@ func look(key string, e Entry) (store.State, error) {
 	return state.Look(e.Now, key), nil
 }
 
-// List implements store.Inspector, in a place that is a Lister. Unless next is "", it is
-// the last key that List has read, in hex. List leaves out entries that cannot be read.
-// Look returns the reason.
+// List implements store.Inspector, in a place that is a Lister. next is "" at the end,
+// and otherwise the last key that List has read, in hex. List leaves out entries that
+// cannot be read. For such a key, Look returns the reason.
 func (s *Store) List(ctx context.Context, after string, most int) (page []store.State, next string, err error) {
 	const op = "list"
 	if s.lister == nil {

@@ -13,13 +13,13 @@ import (
 //
 // The Store calls a Place from many goroutines. A call of the Place can outlast the
 // Store's caller. The ctx of a call is done after two seconds and does not carry the
-// caller's cause. Keys are 1 to 512 arbitrary bytes. Keys of locks contain no braces, so
-// the Store's own keys begin with one.
+// caller's cause. Keys are 1 to 512 arbitrary bytes. Keys of locks contain no braces,
+// so the Store's own keys begin with a brace.
 //
 // A method that fails with an error matching store.ErrUnavailable or [ErrConflict] has
 // certainly changed nothing. After any other error of a method that writes, the outcome
-// is unknown. When in doubt, return an error that matches neither of these, nor another
-// sentinel of package store.
+// is unknown. When in doubt, return an error that matches neither of these two nor
+// another sentinel of package store.
 type Place interface {
 	// Load returns the entry of key, from a single read, and the place's own time at a
 	// moment within the call. If there is no entry, Version is 0.
@@ -49,7 +49,7 @@ type Place interface {
 // for example after a deadlock or a serialization failure. The Store then tries again.
 var ErrConflict = errors.New("lockkit: another statement was faster")
 
-// Want describes the data that a Load needs. A place may ignore it and return the
+// Want describes the data that a Load needs. A place may ignore Want and return the
 // newest entry with its value.
 type Want struct {
 	Value   bool // Entry.Value is needed; without it, Load may leave Value nil
@@ -78,17 +78,17 @@ type Entry struct {
 	Value []byte
 	// KeepValue makes Save leave the stored value unchanged, and ignore Value.
 	KeepValue bool
-	// Due is the earliest time at which the entry may be deleted. Everything in it has
-	// expired by then, unless it is written again.
+	// Due is the earliest time at which the entry may be deleted. By then everything in
+	// the entry has expired, unless the entry was written again.
 	Due time.Time
 	// Wake lists the leases of the waiting claims that Save must wake, in a place that
-	// is a Watcher. The place does not store it.
+	// is a Watcher. The place does not store Wake.
 	Wake []string
 }
 
-// Alone has the last token of a key, and a hold that is exclusive and the whole state of
-// its key. A place can store the fields in the columns of a row. Times are whole
-// microseconds.
+// Alone has the last token of a key. It also has the key's hold, if that hold is
+// exclusive and there is nothing else to store. A place can store the fields in the
+// columns of a row. Times are whole microseconds.
 type Alone struct {
 	// Token is the first token of the last grant, even if State is set. The
 	// store.TokenStep-1 tokens after it belong to that grant.
@@ -96,7 +96,7 @@ type Alone struct {
 	// Lease and Owner identify the hold, with up to 255 arbitrary bytes each. They are
 	// empty if there is no hold, or State is set.
 	Lease, Owner string
-	Since, Until time.Time // the times of the hold; zero if there is none
+	Since, Until time.Time // the times of the hold; zero if there is no hold
 	// Written is the place's time at the write, even if State is set. A current time
 	// before Written shows that the clock was set back.
 	Written time.Time
@@ -109,16 +109,16 @@ type Alone struct {
 // An entry is free if State is nil, and neither Alone.Written nor Alone.Until is after
 // now, the place's time. An entry is held by a lease if State is nil, Alone.Lease is
 // the lease, Alone.Written is not after now, and Alone.Until is after now. If a method
-// finds anything else it changes nothing, and the Store uses Load and Save.
+// finds anything else, it changes nothing, and the Store then uses Load and Save.
 type Usual interface {
 	Place
 
-	// Take grants c if its key has no entry or a free one, and reports whether it did.
-	// It sets Version to version, and Lease and Owner to c.Lease and c.Owner. It sets
-	// Since and Written to now, and Until and Due to now plus c.TTL. It sets Token to the
-	// highest of three numbers: now in microseconds, the last token plus store.TokenStep,
-	// and c.MinToken. The last token is Alone.Token, or the floor if there is no entry.
-	// Take stores no value.
+	// Take grants c if c's key has no entry or a free entry, and reports whether it
+	// did. Take sets Version to version, and Lease and Owner to c.Lease and c.Owner. It
+	// sets Since and Written to now, and Until and Due to now plus c.TTL. It sets Token
+	// to the highest of three numbers: now in microseconds, the last token plus
+	// store.TokenStep, and c.MinToken. The last token is Alone.Token, or the floor if
+	// there is no entry. Take stores no value.
 	Take(ctx context.Context, c store.Claim, version int64) (token uint64, ok bool, err error)
 
 	// Give releases the hold of c.Lease if that lease holds the key, and reports
@@ -135,22 +135,23 @@ type Usual interface {
 	Extend(ctx context.Context, claims []store.Claim, version int64) (done []bool, err error)
 }
 
-// Pooled is a Place whose calls share connections and may have to wait for one. For a
-// Place that is not Pooled, the outcome of a write is unknown if its caller leaves while
-// the write waits in the Place. Each call of a Pooled place has one connection, and a
-// Pooled place sends no write twice. So a write with the result false has changed
-// nothing.
+// Pooled is a Place whose calls share connections and may have to wait for a
+// connection. For a Place that is not Pooled, the outcome of a write is unknown if its
+// caller leaves while the write waits in the Place. Each call of a Pooled place has one
+// connection, and a Pooled place sends no write twice. So a write with the result false
+// has changed nothing.
 type Pooled interface {
 	Place
 
-	// Connect waits for a connection until ctx is done. ctx is the caller's and lasts
-	// at most two seconds. The Store calls one method of the Place with a ctx derived
-	// from connected, and then release. If Connect fails, nothing was sent.
+	// Connect waits for a connection until ctx is done. ctx is derived from the
+	// caller's and is done after at most two seconds. The Store calls one method of the
+	// Place with a ctx derived from connected, and then release. If Connect fails,
+	// nothing was sent.
 	Connect(ctx context.Context) (connected context.Context, release func(), err error)
 }
 
-// Prober is a Place that can report whether it accepts writes. The Store calls Probe
-// while calls fail, one call at a time. For a Place that is not a Prober, the Store
+// Prober is a Place that can report whether it accepts writes. While calls fail, the
+// Store calls Probe, never twice at once. For a Place that is not a Prober, the Store
 // loads a key of its own instead.
 type Prober interface {
 	Place
@@ -197,14 +198,15 @@ type Sweeper interface {
 	// appear some minutes late. Values may be left out.
 	Dead(ctx context.Context, most int) ([]Item, error)
 
-	// Raise raises the floor to at least token. The Store deletes an entry at least ten
-	// seconds after a Raise with its token or a higher one.
+	// Raise raises the floor to at least token. The Store deletes an entry only if it
+	// has called Raise with the entry's token or a higher token, at least ten seconds
+	// before.
 	Raise(ctx context.Context, token uint64) error
 
 	// Delete deletes each of the entries that still has the version of its item, in as
 	// few steps as possible, and returns the number of deleted entries. It leaves out
-	// entries that another client has locked. In a place with replicas, it deletes no
-	// item whose Now is after the current time. There are at most 1,000 items, of
+	// entries that another client has locked. In a place with replicas, Delete deletes
+	// no item whose Now is after the current time. There are at most 1,000 items, of
 	// different keys.
 	Delete(ctx context.Context, items []Item) (deleted int, err error)
 }

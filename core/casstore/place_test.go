@@ -17,7 +17,7 @@ type memory struct {
 	entries map[string]casstore.Entry
 	floor   uint64
 	watches map[watched][]chan struct{}
-	skew    time.Duration // the time by which its clock is ahead of the real clock
+	skew    time.Duration // the time by which the place's clock is ahead of the real clock
 
 	// doomed counts the items of all deletes, and deleted the deleted entries.
 	loads, saves, lost, usual, extends, deletes, doomed, deleted int

@@ -11,7 +11,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// pooled is a place with few connections, and a separate one for probes.
+// pooled is a place with few connections, and a separate connection for probes.
 type pooled struct {
 	*bad
 	free   chan struct{}

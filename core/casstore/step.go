@@ -30,9 +30,9 @@ type move struct {
 	key   string
 	want  Want
 	value []byte // for a record that is saved
-	// sent is set after a write of the same operation with the result false, until the
-	// next Load. Such a write may have taken effect, if it was sent twice. A place that
-	// is Pooled sends no write twice. wrote is the write's version.
+	// sent is set if a write of the same operation has returned false in a place that
+	// is not Pooled. Such a place may send a write twice, so the first copy may have
+	// taken effect. wrote is the write's version. The next Load clears sent and wrote.
 	sent  bool
 	wrote int64
 	// apply changes the state. It is called after each Load, so it can be called again.
@@ -48,8 +48,8 @@ type result struct {
 	current bool
 }
 
-// step loads the entry of m, applies m, and saves the result. It repeats this until no
-// other client has changed the entry in between.
+// step loads the entry of m, applies m, and saves the result. If another client has
+// changed the entry in between, step starts again.
 func (s *Store) step(ctx context.Context, op string, m move) error {
 	if err := s.turns.Lock(ctx, m.key); err != nil {
 		return s.undecided(op, m.sent, err)
@@ -224,7 +224,7 @@ func (s *Store) unchanged(op string, err error) error {
 }
 
 // untitled is an error whose text omits the text of store.ErrUnavailable and the kit's
-// name, because unchanged puts that text before it.
+// name. The method unchanged puts them before the text.
 type untitled struct{ err error }
 
 func (u untitled) Error() string {

@@ -127,8 +127,8 @@ func TestSteps_Waiting(t *testing.T) {
 	})
 }
 
-// TestSteps_Polling checks that a repeated Acquire of a claim without a place in the
-// queue also begins with a Load. A Save grants the claim.
+// TestSteps_Polling checks that a repeated Acquire of a claim that is not in the queue
+// also begins with a Load. A Save then grants the claim.
 func TestSteps_Polling(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -240,9 +240,9 @@ func TestDamaged(t *testing.T) {
 	})
 }
 
-// TestTurn checks callers that wait for their turn at a key, because the calls of a
-// process for one key run one after the other. A caller that leaves meanwhile has sent
-// nothing. The wait is a part of the two seconds of a call.
+// TestTurn checks callers that wait for another call of their process for the same key,
+// because such calls run one after the other. A caller that leaves meanwhile has sent
+// nothing. The wait is part of the two seconds of a call.
 func TestTurn(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -268,9 +268,9 @@ func TestTurn(t *testing.T) {
 			return s.Revoke(ctx, held.Key, store.HoldID(held.Lease), 0)
 		}},
 	} {
-		// begin returns a Store with a hold, whose place hangs from then on. hung begins
-		// a call for the key of the hold, and sent counts the calls that have reached
-		// the place.
+		// begin returns a Store with a hold. From then on the Store's place hangs. hung
+		// begins a call for the key of the hold, and sent counts the calls that have
+		// reached the place.
 		begin := func(t *testing.T) (s *casstore.Store, held store.Claim, hung func(), sent *atomic.Int32) {
 			b := &bad{memory: newMemory()}
 			s, held, sent = newStore(t, b), claim("key"), new(atomic.Int32)

@@ -33,13 +33,13 @@ type Store struct {
 	place Place
 	name  string
 
-	usual   Usual // this field and the next four are nil if place does not implement them
+	usual   Usual // each of these five fields is nil if place does not implement its type
 	pooled  Pooled
 	watcher Watcher
 	lister  Lister
 	checker store.Checker
 
-	turns   keyed.Mutexes[string] // by key: calls of this process do not lose against each other
+	turns   keyed.Mutexes[string] // by key, so that calls of this process do not cause conflicts among themselves
 	refused refused
 	gate    outage.Gate
 	sweeper sweeper
@@ -135,13 +135,13 @@ func (s *Store) Watch(ctx context.Context, c store.Claim) (<-chan struct{}, erro
 }
 
 // refused contains the leases of this process that were refused as busy. The next
-// Acquire of such a lease begins with a Load, because an attempt to write is the most
-// expensive way to find a key busy. It does not matter whether the lease has a place in
-// the queue. A lease that is not acquired again is removed later.
+// Acquire of such a lease begins with a Load, because a failed write is the most
+// expensive way to find a key busy. The rule also applies to refused leases that are
+// not in the queue. A lease that is not acquired again is removed later.
 type refused struct {
 	mu     sync.Mutex
 	until  map[string]time.Time // by lease, by the clock of this process
-	tidyAt int                  // the number of leases at which expired ones are removed
+	tidyAt int                  // the number of leases at which expired leases are removed
 }
 
 func (p *refused) add(lease string) {

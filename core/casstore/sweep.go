@@ -14,14 +14,13 @@ const (
 	betweenPages = 10 * time.Second
 	// settling is the minimum time between raising the floor of tokens and deleting
 	// entries below it. By then, every call that has read the older floor has returned.
-	settling = 10 * time.Second
-	// sweepLimit is the maximum time of a sweep.
+	settling   = 10 * time.Second
 	sweepLimit = 5 * time.Second
 	sweepPage  = 1000
 )
 
-// sweeper deletes entries in which everything has expired, in the background of
-// acquires.
+// sweeper deletes entries in which everything has expired. Acquires start its work,
+// which runs in the background.
 type sweeper struct {
 	place   Sweeper
 	mu      sync.Mutex
@@ -37,7 +36,7 @@ type sweeper struct {
 	page   int // the maximum number of entries that one step deletes; 0 for sweepPage
 }
 
-// sweep begins a sweep, if one is due.
+// sweep begins a sweep if the next sweep is due.
 func (s *Store) sweep() {
 	w := &s.sweeper
 	if w.place == nil {
@@ -64,10 +63,10 @@ func (s *Store) sweep() {
 
 // sweepAll deletes dead entries with a token up to the floor, raises the floor for the
 // next sweep, and reports whether dead entries are left. It stops after an error, and a
-// later sweep does the rest. It also stops if another process has deleted at least half
-// of a page, because that process deletes the next pages. If a page could not be
-// deleted, the next one is a quarter as long, because long values can be too much for
-// one step.
+// later sweep deletes the other entries. It also stops if another process has deleted
+// at least half of a page, because that process deletes the next pages. If a page could
+// not be deleted, the next page is a quarter as long, because long values can be too
+// much for one step.
 func (s *Store) sweepAll(ctx context.Context) (more bool) {
 	w := &s.sweeper
 	settled := w.floor > 0 && time.Since(w.raised) >= settling

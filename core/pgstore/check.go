@@ -14,7 +14,6 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// checkLimit limits how long Check takes.
 const checkLimit = 5 * callLimit
 
 // Check reports whether the server is fit to store locks. It sends queries, and then
@@ -29,6 +28,7 @@ const checkLimit = 5 * callLimit
 //   - the server's clock is behind the tokens of its grants;
 //   - the user lacks rights: the error has each missing GRANT;
 //   - row-level security hides a table: the error has the ALTER TABLE that shows it;
+//   - a held key is granted a second time;
 //   - wake-ups do not arrive, for a Store that uses them.
 //
 // The error matches store.ErrUnavailable if the server could not be reached or refused a
@@ -116,8 +116,8 @@ func (s *Store) inspect(ctx context.Context) ([]string, error) {
 }
 
 // rights selects the GRANT statements of the user's missing rights, as one text. The
-// query reads only the catalogs, which every user may read. The sweep needs DELETE on
-// the locks and UPDATE on the version.
+// query reads only the catalogs, which every user may read. The sweep is the reason for
+// DELETE on the locks and UPDATE on the version.
 const rights = `SELECT coalesce(pg_catalog.string_agg('GRANT ' || lacks || ' TO ' || pg_catalog.quote_ident(current_user), '; ' ORDER BY place), '')
 	FROM (
 		SELECT 0 AS place, 'USAGE ON SCHEMA lockkit' AS lacks FROM pg_catalog.pg_namespace n

@@ -30,14 +30,14 @@ const (
 type class struct {
 	// unchanged: the server has not executed the statement, or has rolled it back.
 	unchanged bool
-	// kept: the connection can be used for the next call. Otherwise its session is
-	// closed or belongs to the wrong server. Then the connection is closed, and the next
-	// call dials.
+	// kept: the connection can be used for the next call. If kept is false, the session
+	// is closed or belongs to the wrong server. The connection is then closed, and the
+	// next call dials.
 	kept bool
 	// away: no lock can be taken at this server. Acquires fail until a probe finds a
 	// server that takes locks.
 	away bool
-	// again: another statement was the reason, and the failed statement can be sent
+	// again: another statement caused the error, and the failed statement can be sent
 	// again.
 	again bool
 	// advice precedes the server's message.

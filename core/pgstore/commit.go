@@ -44,7 +44,6 @@ func (t Tx) SaveRun(ctx context.Context, s store.Store, c store.Claim) error {
 	return in.commit(ctx, t.tx, c)
 }
 
-// commit saves the record of c in the transaction tx.
 func (s *Store) commit(ctx context.Context, tx pgx.Tx, c store.Claim) error {
 	open, err := isOpen(ctx, tx)
 	if err == nil && !open {
@@ -69,7 +68,6 @@ func isOpen(ctx context.Context, tx pgx.Tx) (bool, error) {
 	return open, err
 }
 
-// caller implements table.Tx on a transaction of the caller.
 type caller struct{ tx pgx.Tx }
 
 // Change implements table.Tx.

@@ -164,8 +164,8 @@ func TestIn_WaitsForDisk(t *testing.T) {
 
 // TestIn_OtherHolds checks that an open transaction does not delay the extension of
 // other holds of the process. The transaction locks the row of its run by a Commit, and
-// then also the row of a usual hold. Even over a slow network the other holds are
-// extended together.
+// later the row of a usual hold. Even over a slow network the other holds are extended
+// together.
 func TestIn_OtherHolds(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, database(t))
@@ -270,7 +270,7 @@ func TestIn_RoundTrips(t *testing.T) {
 			t.Fatal(err)
 		}
 		// Two round trips prove that the transaction is open, and one identifies the
-		// database. One locks the row, and one writes it.
+		// database. One locks the row, and one writes the row.
 		if got := proxy.Count(testserver.Match{}); got != 5 {
 			t.Errorf("commit %d: %d round trips, want 5: %q", n, got, proxy.Statements())
 		}

@@ -13,19 +13,20 @@ import (
 const (
 	// silenceLimit limits how long an idle connection may take to answer a ping.
 	silenceLimit = callLimit / 2
-	// silenceMin is the minimum wait after which a connection counts as silent, if its
-	// caller leaves before silenceLimit.
+	// silenceMin is the minimum wait after which a connection counts as silent. It
+	// applies to a caller that leaves before silenceLimit.
 	silenceMin = callLimit / 10
 )
 
-// connection takes a connection from the pool. The pool pings a connection that was idle
-// for a second, and sets no time limit for the ping. If a load balancer or a firewall
-// has forgotten the connection, the ping is never answered. So after silenceLimit
-// connection also requests a new one, as renewed documents, and uses the one that
-// arrives first. The first one may just as well be a slow dial, so it continues.
+// connection takes a connection from the pool. The pool pings a connection that was
+// idle for a second, and sets no time limit for the ping. If a load balancer or a
+// firewall has forgotten the connection, the ping is never answered. So after
+// silenceLimit, connection also calls renewed, and uses the connection that arrives
+// first. The first request continues unless the pool is full, because it may be a slow
+// dial.
 //
-// The wait for the pool or for a new connection has no further limit: a caller that
-// began again would lose its place in the pool's queue.
+// The wait for a connection has no further limit, because a caller that began again
+// would lose its place in the pool's queue.
 func (p *place) connection(ctx context.Context) (*pgxpool.Conn, error) {
 	if p.silent.CompareAndSwap(true, false) {
 		return p.renewed(ctx)
@@ -41,9 +42,9 @@ func (p *place) connection(ctx context.Context) (*pgxpool.Conn, error) {
 	return conn, err
 }
 
-// another takes a connection beside an Acquire that may wait for a ping or for a dial. In
-// a full pool it first calls stop: a ping would leave no room, and a dial continues
-// without its caller.
+// another takes a second connection while an Acquire may wait for a ping or for a dial.
+// If the pool is full, another first cancels that Acquire by stop. A pinged connection
+// would leave no room in the pool, and a dial continues without its caller.
 func (p *place) another(ctx context.Context, stop func()) (*pgxpool.Conn, error) {
 	if stat := p.pool.Stat(); stat.TotalConns() >= stat.MaxConns() {
 		stop()
@@ -51,14 +52,15 @@ func (p *place) another(ctx context.Context, stop func()) (*pgxpool.Conn, error)
 	return p.renewed(ctx)
 }
 
-// renewed takes a connection that was just opened or has just answered. First it pings
-// all idle connections at once, and closes those without an answer. If the pool is at
-// its limit, renewed closes the connection that was idle for longest. Connections that
-// answer or are in use stay open, because the pool is the user's.
+// renewed takes a connection that was just opened or has just answered a ping. First
+// renewed pings all idle connections at once, and closes each connection without an
+// answer. If the pool is at its limit, renewed closes the connection that was idle for
+// longest. Other connections that answer or are in use stay open, because the pool is
+// the user's.
 func (p *place) renewed(ctx context.Context) (*pgxpool.Conn, error) {
 	all := p.idle()
 	if stat := p.pool.Stat(); len(all) > 0 && stat.TotalConns() >= stat.MaxConns() {
-		// The pool has no room for a new connection. The last one was idle for longest.
+		// The last connection was idle for longest.
 		last := all[len(all)-1]
 		all = all[:len(all)-1]
 		shut(last.Conn().PgConn())
@@ -71,8 +73,8 @@ func (p *place) renewed(ctx context.Context) (*pgxpool.Conn, error) {
 			pinging, cancel := context.WithTimeout(context.Background(), silenceLimit)
 			defer cancel()
 			if idle.Ping(pinging) != nil {
-				// Otherwise pgx closes the connection, and may count it for 15 s while
-				// it reads the rest.
+				// pgx would also close the connection, but would count it for up to 15
+				// seconds more.
 				_ = idle.Conn().PgConn().Conn().Close()
 			}
 		}
@@ -83,8 +85,9 @@ func (p *place) renewed(ctx context.Context) (*pgxpool.Conn, error) {
 	return p.pool.Acquire(ctx)
 }
 
-// abandon closes the idle connections of the pool, and the connection that listens. They
-// may lead to a server that has become a standby. Connections in use stay open.
+// abandon closes the idle connections of the pool, and the connection that listens.
+// These connections may lead to a server that has become a standby. Connections in use
+// stay open.
 func (p *place) abandon(why error) {
 	for _, idle := range p.idle() {
 		shut(idle.Conn().PgConn())
@@ -94,7 +97,7 @@ func (p *place) abandon(why error) {
 }
 
 // idle takes all idle connections of the pool, without a ping. The context of these
-// acquires is done, so a hook of the pool that sends a query fails, and the pool closes
+// acquires is done. So a hook of the pool that sends a query fails, and the pool closes
 // that connection.
 func (p *place) idle() []*pgxpool.Conn {
 	over, cancel := context.WithCancel(context.Background())

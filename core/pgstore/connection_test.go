@@ -22,7 +22,7 @@ type fake struct {
 	mu       sync.Mutex
 	dial     time.Duration // the time of a dial
 	sessions int           // sessions since the restart
-	old      []*line       // all lines, of which a restart breaks the present ones
+	old      []*line       // all lines; a restart breaks the lines that exist at that time
 }
 
 // line is the server's end of a connection.
@@ -114,7 +114,7 @@ func restarted(t *testing.T, idle, most int) (*pgxpool.Pool, *fake) {
 	return pool, f
 }
 
-// slowDial is a restart after which a new connection takes long.
+// slowDial is a restart after which opening a connection takes long.
 type slowDial struct {
 	name              string
 	silent            bool // the idle connections are silent, not broken
@@ -123,7 +123,7 @@ type slowDial struct {
 }
 
 // test checks that no call is lost, whether all calls begin at once or half of them
-// later.
+// begin later.
 func (c slowDial) test(t *testing.T) {
 	t.Helper()
 	const limit = 2 * time.Second // of a call

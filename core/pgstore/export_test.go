@@ -8,7 +8,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/hub"
 )
 
-// Verdict exports verdict for the tests of its table.
+// Verdict exports verdict for the test of the table classes.
 var Verdict = verdict
 
 // Classes returns the table classes with whole SQLSTATEs as keys. For an entry that has
@@ -27,10 +27,10 @@ func (c class) Kept() bool { return c.kept }
 
 func (c class) Again() bool { return c.again }
 
-// Scan exports scan for the tests of a database's possible answers.
+// Scan exports scan for tests with arbitrary answers of a database.
 var Scan = scan
 
-// Connection returns the function by which a Store takes connections from pool.
+// Connection returns the function with which a Store takes connections from pool.
 func Connection(pool *pgxpool.Pool) func(ctx context.Context) (*pgxpool.Conn, error) {
 	return newPlace(pool, hub.New[struct{}](nil)).connection
 }

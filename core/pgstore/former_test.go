@@ -14,12 +14,12 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// former is a process of version 6, which stored locks by functions in the database. It
-// sends the statements of that version.
+// former is a process of version 6, which stored locks with functions in the database.
+// It sends the statements of that version.
 type former struct{ pool *pgxpool.Pool }
 
 // newFormer returns a process of version 6 on a database. If the database is new,
-// newFormer makes the schema of that version.
+// newFormer creates the schema of version 6.
 func newFormer(t testing.TB, url string) former {
 	t.Helper()
 	f := former{testclient.Postgres(t, url)}

@@ -11,10 +11,11 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestWakeUps_FullQueue checks a release and a Commit that would wake a waiter. They
+// TestWakeUps_FullQueue checks a release and a Commit that would wake a waiter. Both
 // send no notification while the server's queue of notifications is at least half full,
-// as after a listener got stuck. Once the queue is full, a notification fails, and so
-// does its write. The server's functions are replaced, because its queue takes 8 GB.
+// for example because of a stuck listener. If the queue were full, the notification
+// would fail, and with it the write. The test replaces the server's functions, because
+// a real queue holds 8 GB.
 func TestWakeUps_FullQueue(t *testing.T) {
 	t.Parallel()
 	server := database(t)

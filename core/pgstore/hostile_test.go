@@ -14,8 +14,8 @@ import (
 )
 
 // TestHostileSchema checks that no function of another user is called. A user with the
-// right to create functions in a schema of the search path has created some that match
-// better than the system's.
+// right to create functions in a schema of the search path has created functions that
+// match better than the system's functions.
 func TestHostileSchema(t *testing.T) {
 	server := durable.Get(t).NewDatabase(t)
 	server.Exec(`CREATE FUNCTION public.evil() RETURNS void LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'evil'; END $$;
@@ -111,7 +111,7 @@ func TestHostileKeys(t *testing.T) {
 }
 
 // TestRights checks the minimal rights of a user that locks, and of a user that checks
-// tokens. It checks that Check reports each missing right, even one that is rarely
+// tokens. It checks that Check reports each missing right, even a right that is rarely
 // needed.
 func TestRights(t *testing.T) {
 	t.Parallel()

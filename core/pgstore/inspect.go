@@ -24,8 +24,9 @@ func (s *Store) Look(ctx context.Context, key string) (store.State, error) {
 }
 
 // List implements store.Inspector in one round trip per page. An empty page takes one
-// more. The keys are in the order of their bytes. The next page begins after the last
-// key that List has read. Unless next is "", it is that key in hex.
+// more round trip. The keys are in the order of their bytes. next is "" at the end, and
+// otherwise the last key that List has read, in hex. The next page begins after that
+// key.
 func (s *Store) List(ctx context.Context, after string, most int) (page []store.State, next string, err error) {
 	page, next, err = s.Store.List(ctx, after, most)
 	if err == nil && len(page) == 0 {
@@ -77,9 +78,9 @@ func (s *Store) visible(ctx context.Context, op string) error {
 }
 
 // needs adds the missing GRANT to an error about a right. For a missing right to a
-// table, needs adds the parameter grant. For a missing right to the schema, it adds
-// USAGE on the schema. Only in the second case does the server's message contain the
-// name of the schema, in any language.
+// table, needs adds the parameter grant. For a missing right to the schema, needs adds
+// USAGE on the schema. In any language, the server's message contains the schema's name
+// only if the right to the schema is missing.
 func needs(grant string, err error) error {
 	var reply *pgconn.PgError
 	ok := errors.As(err, &reply)

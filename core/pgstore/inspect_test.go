@@ -21,7 +21,6 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// countingConn counts the bytes that are read from it.
 type countingConn struct {
 	net.Conn
 	read *atomic.Int64

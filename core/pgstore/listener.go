@@ -21,8 +21,8 @@ const (
 	// silent.
 	pingEvery = 2 * time.Second
 	pingLimit = 3 * time.Second
-	// deafFor is the pause before the next attempt to listen through a pooler, whose
-	// mode may have changed.
+	// deafFor is the pause before the next attempt to listen through a pooler. By then
+	// the pooler's mode may have changed.
 	deafFor = time.Minute
 )
 
@@ -70,7 +70,8 @@ func (s *Store) listen(ctx context.Context, l *hub.Listener[struct{}]) error {
 	}
 }
 
-// connect opens a connection like those of the pool, or the one of WithListener.
+// connect opens a connection with the configuration of WithListener, or otherwise of
+// the pool.
 func (s *Store) connect(ctx context.Context) (*pgx.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
@@ -80,7 +81,6 @@ func (s *Store) connect(ctx context.Context) (*pgx.Conn, error) {
 	return connectAs(ctx, s.place.pool.Config())
 }
 
-// connectAs opens a connection with the configuration of a pool.
 func connectAs(ctx context.Context, pool *pgxpool.Config) (*pgx.Conn, error) {
 	config := pool.ConnConfig.Copy()
 	if pool.BeforeConnect != nil {
@@ -93,11 +93,11 @@ func connectAs(ctx context.Context, pool *pgxpool.Config) (*pgx.Conn, error) {
 }
 
 // hears returns nil if notifications arrive, and errDeaf if they do not. The connection
-// may lead through a pooler that assigns the server's connection to another client after
-// each transaction. Notifications for that session would reach other clients, or none.
-// So hears listens to a channel that nobody else uses, and stops listening to it
-// afterwards. If the connection leads to the server itself, hears only sends the query
-// that shows this.
+// may lead through a pooler that assigns the server's connection to another client
+// after each transaction. Notifications for that session would reach other clients, or
+// no client. So hears listens to a channel that nobody else uses, and stops listening
+// to it afterwards. If the connection leads to the server itself, hears only sends one
+// query, by which it recognizes the server.
 func (s *Store) hears(ctx context.Context, conn *pgx.Conn) error {
 	pg := conn.PgConn()
 	if direct, err := isDirect(ctx, pg); direct || err != nil {
@@ -108,8 +108,8 @@ func (s *Store) hears(ctx context.Context, conn *pgx.Conn) error {
 	if err != nil {
 		return err
 	}
-	// The notification is sent on another connection. Meanwhile the connection that
-	// listens is idle, and a pooler has assigned no session to it.
+	// The notification is sent on another connection. Meanwhile the listening
+	// connection is idle, and a pooler has assigned no session to it.
 	if _, err := s.place.once(ctx, fmt.Sprintf("SELECT pg_catalog.pg_notify('%s', '')", channel)); err != nil {
 		unlisten(pg, channel, pid)
 		return err

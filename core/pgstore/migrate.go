@@ -18,29 +18,31 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// systemOnly is the search path of Migrate. An operator in another schema could match
-// the types better than the system's operator.
+// systemOnly is the search path of Migrate. An SQL operator in another schema could
+// match the types better than the system's operator.
 const systemOnly = "pg_catalog, pg_temp"
 
-// files has move.sql, which moves the data of an older version to this one.
+// files contains move.sql, which moves the data of an older version to the tables of
+// this version.
 //
 //go:embed move.sql
 var files embed.FS
 
-// Migrate makes the schema lockkit in the database of pool, or upgrades it to the
-// version of this package. It changes nothing if the schema has that version. Migrate
-// may run in several processes at once, and through a pooler. Package sqlstore uses the
-// same tables.
+// Migrate creates the schema lockkit in the database of pool, or upgrades the schema to
+// the version of this package. Migrate changes nothing if the schema has that version.
+// Migrate may run in several processes at once, and through a pooler. Package sqlstore
+// uses the same tables.
 //
-// Versions before 7 stored locks by functions in the database. Migrate removes the
+// Versions before 7 stored locks with functions in the database. Migrate removes the
 // functions and moves the data in one transaction: holds, released leases, tokens,
 // answers and cards. Users keep their rights. Processes of an older version work until
 // that transaction is committed. After that their calls fail with store.ErrUnavailable,
 // and their holds expire. README.md has the steps.
 //
-// Before Migrate moves data, it waits for the transactions that use the tables. It waits
-// for a second at a time, because calls wait behind it. A transaction that has read the
-// tables, such as pg_dump's, delays Migrate until the transaction or ctx is done.
+// Before Migrate moves data, it waits for the transactions that use the tables. Each
+// wait lasts at most a second, because calls queue behind the locks of Migrate. A
+// transaction that has read the tables, such as pg_dump's, delays Migrate until the
+// transaction or ctx is done.
 //
 // If the schema is missing or older, the user of pool needs the right to create a
 // schema, and must own the tables that are moved. Other users need the rights in the
@@ -64,7 +66,7 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 		select {
 		case <-ctx.Done():
 			return err
-		case <-time.After(time.Second): // lets the calls proceed that wait for the tables
+		case <-time.After(time.Second): // lets calls that wait for the tables proceed
 		}
 	}
 }
@@ -142,8 +144,8 @@ func refusesSchema(err error) bool {
 const creation = "the user may not make or change the schema lockkit: GRANT CREATE ON DATABASE for the first time, " +
 	"or call Migrate as its owner"
 
-// install makes the tables, in a transaction, unless another process has made them. It
-// moves the data of an older version to them.
+// install creates the tables in the open transaction, unless another process has
+// created them. It moves the data of an older version to the new tables.
 func install(ctx context.Context, pg *pgconn.PgConn) error {
 	v, err := installed(ctx, pg)
 	if err != nil || v >= dialect.SchemaVersion {
@@ -156,7 +158,7 @@ func install(ctx context.Context, pg *pgconn.PgConn) error {
 		if err != nil {
 			return err
 		}
-		// The tables of this version are made between the two halves.
+		// The tables of this version are created between the two halves of the file.
 		before, after, _ := strings.Cut(string(move), "-- The tables of version 7 are here.\n")
 		// With row-level security, hidden rows would be lost.
 		settings := "SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = 0; SET LOCAL row_security = off"

@@ -121,7 +121,7 @@ func TestMigrate(t *testing.T) {
 		exec(t, pool, `SELECT 1 / (SELECT count(*) FROM lockkit.version WHERE version = 99)`)
 	})
 
-	// A user who may not create the schema learns of the right for it.
+	// The error for a user who may not create the schema names the missing right.
 	t.Run("no right to create", func(t *testing.T) {
 		t.Parallel()
 		url := database(t)
@@ -224,7 +224,8 @@ func TestCheck(t *testing.T) {
 			t.Errorf("the key is held for the whole Check: %v, want t", ttl)
 		}
 	})
-	// A transaction pooler is unfit for wake-ups, and fit without them.
+	// A pooler in transaction mode is unfit for a Store with wake-ups, and fit for a
+	// Store without them.
 	t.Run("transaction pooler", func(t *testing.T) {
 		t.Parallel()
 		testserver.RequirePgbouncer(t)
@@ -237,7 +238,7 @@ func TestCheck(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	// A pooler that assigns its connections for a whole session passes wake-ups on.
+	// A pooler that assigns its connections for a whole session forwards wake-ups.
 	t.Run("session pooler", func(t *testing.T) {
 		t.Parallel()
 		testserver.RequirePgbouncer(t)

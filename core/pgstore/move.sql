@@ -1,11 +1,12 @@
--- Migrate runs this file on tables of version 1 to 6, in one transaction. The file removes the
--- functions by which processes of these versions took locks, and moves the live entries.
--- It does not move waiting claims, because they belong to processes whose next call fails.
+-- Migrate runs this file on tables of version 1 to 6, in one transaction. The file
+-- removes the functions with which processes of these versions took locks, and moves
+-- the live entries. It does not move waiting claims, because the next call of their
+-- processes fails.
 
 LOCK TABLE lockkit.keys, lockkit.floor, lockkit.version IN ACCESS EXCLUSIVE MODE;
 DROP VIEW IF EXISTS lockkit.locks;
 
--- Versions before 6 lack these.
+-- Versions before 6 lack this type, this column and this table.
 DO $$
 BEGIN
   IF to_regtype('lockkit.found') IS NULL THEN

@@ -169,8 +169,8 @@ func TestMigrate_Version6(t *testing.T) {
 	}
 }
 
-// TestMigrate_WayBack checks that the way back in README.md preserves answers and
-// tokens.
+// TestMigrate_WayBack checks that the steps in README.md that return to version 6
+// preserve answers and tokens.
 func TestMigrate_WayBack(t *testing.T) {
 	t.Parallel()
 	readme, err := os.ReadFile("README.md")

@@ -104,7 +104,8 @@ func TestClosedStore(t *testing.T) {
 	wantIs(t, "watch", second(quiet.Watch(t.Context(), c)), store.ErrUnsupported)
 }
 
-// TestErrorReplies checks the outcome that an error of the server leaves (hazard 17).
+// TestErrorReplies checks the outcome of a call that fails with an error of the server
+// (hazard 17).
 func TestErrorReplies(t *testing.T) {
 	t.Parallel()
 	for code, refused := range map[string]bool{
@@ -191,7 +192,7 @@ func TestErrorReplies(t *testing.T) {
 		t.Parallel()
 		server := database(t)
 		c, owner := claimed(), newStore(t, testclient.Postgres(t, server.URL()))
-		held(t, owner, c, false) // held makes a row
+		held(t, owner, c, false) // held creates the key's row
 		for what, setting := range map[string]string{
 			"a read-only database": "default_transaction_read_only = on",
 			"no time":              "statement_timeout = 1",

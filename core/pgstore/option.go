@@ -17,10 +17,11 @@ func WithoutWakeUps() Option {
 	return func(c *config) { c.quiet = true }
 }
 
-// WithListener makes the Store listen on a connection with the configuration direct, of
-// which it makes a copy. The default is a connection like those of the pool. Use
-// WithListener if the pool leads through a pooler that does not pass notifications on.
-// Then direct must lead to the server itself.
+// WithListener makes the Store listen on a connection with the configuration direct.
+// The default is the configuration of the pool. Use WithListener if the pool leads
+// through a pooler that does not forward notifications. Then direct must lead to the
+// server itself. The Store copies direct for each new connection, so do not change
+// direct after New.
 func WithListener(direct *pgx.ConnConfig) Option {
 	return func(c *config) { c.separate, c.listenOn = true, direct }
 }

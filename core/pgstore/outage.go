@@ -13,8 +13,8 @@ var (
 	errMoved    = errors.New("the connection leads to a server that takes no writes, and another one does")
 )
 
-// Probe implements casstore.Prober, on a connection outside the pool. All connections of
-// the pool may be in use or lead to another server.
+// Probe implements casstore.Prober on a connection outside the pool, because all
+// connections of the pool may be in use or lead to another server.
 func (p *place) Probe(ctx context.Context) error {
 	conn, err := connectAs(ctx, p.pool.Config())
 	if err == nil {
@@ -53,8 +53,8 @@ func (p *place) moved(why error) {
 	}
 }
 
-// found records that a server accepts locks again. It closes the idle connections, which
-// may still lead to the server that accepts none.
+// found records that a server accepts locks again. It closes the idle connections,
+// which may still lead to the other server.
 func (p *place) found() {
 	if p.away.CompareAndSwap(true, false) {
 		p.abandon(errMoved)

@@ -26,8 +26,8 @@ var (
 
 // place stores locks in the database of a pool.
 //
-// place sends statements as text without arguments, in the simple protocol: the server
-// receives the whole statement or nothing. In the extended protocol, a client that
+// place sends statements as text without arguments, in the simple protocol. So the
+// server receives a whole statement or nothing. In the extended protocol, a client that
 // vanishes before its last message leaves a transaction open, with the row of a lock
 // locked. The statements of the usual lock are prepared if that is safe, because
 // planning takes most of the server's time for them.
@@ -36,13 +36,13 @@ type place struct {
 	prepared table.Place // the same tables, by statements with arguments
 	pool     *pgxpool.Pool
 	hub      *hub.Hub[struct{}]
-	// isolated: transactions have one snapshot by default, and a transaction conflicted
-	// with another one. So each statement sets its isolation level.
+	// isolated: transactions have one snapshot by default, and a statement has
+	// conflicted with another transaction. So each statement sets its isolation level.
 	isolated atomic.Bool
-	// away: a server accepted no locks, and since then no server was found that accepts
-	// them.
+	// away: a server accepted no locks, and no call or probe has found a server that
+	// accepts locks since.
 	away atomic.Bool
-	// silent: a connection did not answer, so the next call takes a new one.
+	// silent: a connection did not answer, so the next call takes a new connection.
 	silent atomic.Bool
 }
 
@@ -143,8 +143,8 @@ func (p *place) Change(ctx context.Context, st dialect.Statement) (int64, error)
 	return a.changed, err
 }
 
-// A statement that sets its isolation level is sent as three statements in one message,
-// and so in one round trip.
+// A statement that sets its isolation level is sent as three statements in one message.
+// So it takes one round trip.
 const (
 	begin  = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;"
 	commit = ";COMMIT"
@@ -191,10 +191,10 @@ func (p *place) exec(ctx context.Context, conn *pgconn.PgConn, st dialect.Statem
 }
 
 // hasSnapshots reports whether the transactions of conn are above READ COMMITTED by
-// default. If they are, every further statement of p sets its level. hasSnapshots reads
-// the level once per connection, because serialization failures of a trigger or a
-// standby do not change it. Behind a pooler it reads the level each time, because the
-// next statement may be in another session.
+// default. If they are, every further statement of p sets its isolation level.
+// hasSnapshots reads the level once per connection, because serialization failures of a
+// trigger or a standby do not change it. Behind a pooler it reads the level each time,
+// because the next statement may be in another session.
 func (p *place) hasSnapshots(ctx context.Context, conn *pgconn.PgConn) bool {
 	s := sessionOf(conn)
 	if s.committed {
@@ -233,8 +233,8 @@ type answer struct {
 }
 
 // results runs text, which has n statements, and returns their answer. The statements
-// are committed when the last one is completed, even if the connection breaks after
-// that.
+// are committed when the last statement is completed, even if the connection breaks
+// after that.
 func results(ctx context.Context, conn *pgconn.PgConn, text string, n int) (a answer, err error) {
 	if conn.IsClosed() || ctx.Err() != nil {
 		return a, fmt.Errorf("%w: not sent: %w", store.ErrUnavailable, cmp.Or(context.Cause(ctx), errClosed))
@@ -263,8 +263,8 @@ func results(ctx context.Context, conn *pgconn.PgConn, text string, n int) (a an
 	return answer{}, verdict(err)
 }
 
-// value runs text, which has n statements. One of them returns a single value, which
-// value returns.
+// value runs text, which has n statements, and returns the single value that they
+// select.
 func value(ctx context.Context, conn *pgconn.PgConn, text string, n int) (string, error) {
 	a, err := results(ctx, conn, text, n)
 	if err != nil {

@@ -121,9 +121,9 @@ func TestCancelledCallers(t *testing.T) {
 	}
 }
 
-// TestLateConnection checks a call that got its connection late and has to return soon
-// after. It must not close that connection: a pool that is too small would lose all of
-// its connections.
+// TestLateConnection checks a call that gets its connection late and must return soon
+// after that. It must not close that connection, because a pool that is too small would
+// lose all of its connections.
 func TestLateConnection(t *testing.T) {
 	t.Parallel()
 	server := database(t)

@@ -20,15 +20,15 @@ import (
 type session struct {
 	asked     bool              // direct is known
 	direct    bool              // the connection leads to the server itself, and not to a pooler
-	forgets   bool              // somebody else removes its prepared statements
+	forgets   bool              // somebody else removes prepared statements from the session
 	names     map[string]string // the names of prepared statements, by text
-	committed bool              // its transactions are known to be READ COMMITTED by default
+	committed bool              // transactions of the session are known to be READ COMMITTED by default
 }
 
 // sessionKey is the key of a session in the custom data of its connection.
 const sessionKey = "github.com/lockkit/lockkit/core/pgstore"
 
-// sessionOf returns the session of conn. The first call for conn makes it.
+// sessionOf returns the session of conn. The first call for conn creates the session.
 func sessionOf(conn *pgconn.PgConn) *session {
 	s, ok := conn.CustomData()[sessionKey].(*session)
 	if !ok {
@@ -39,7 +39,8 @@ func sessionOf(conn *pgconn.PgConn) *session {
 }
 
 // maxWords limits the bytes of a claim's key, lease and owner in a prepared statement.
-// So the message fits into one segment of 1,280 bytes, the smallest packet of IPv6.
+// With this limit the message fits into one packet of 1,280 bytes, the minimum MTU of
+// IPv6.
 const maxWords = 640
 
 // Take implements casstore.Usual.
@@ -52,9 +53,9 @@ func (p *place) Give(ctx context.Context, c store.Claim, version int64) (bool, e
 	return p.by(ctx, c).Give(ctx, c, version)
 }
 
-// by returns the Place with prepared statements if ctx and c allow them, and otherwise
-// the Place whose statements contain their values as literals. Prepared statements need
-// all of these conditions:
+// by returns the Place with prepared statements if ctx and c allow them. Otherwise by
+// returns the Place whose statements contain their values as literals. Prepared
+// statements need all of these conditions:
 //   - pgx would prepare statements by default;
 //   - the key, the lease and the owner of c are short;
 //   - statements need not set their isolation level;
@@ -91,9 +92,10 @@ func isDirect(ctx context.Context, conn *pgconn.PgConn) (bool, error) {
 	return err == nil && pid == strconv.Itoa(int(conn.PID())), err
 }
 
-// execPrepared executes a statement with arguments. Before the first use in a session it
-// prepares the statement. The message that executes the statement is one write of one
-// segment. So the server receives the whole message or nothing, as with a text.
+// execPrepared executes a statement with arguments. Before the first use in a session
+// it prepares the statement. The message that executes the statement is one write of
+// one segment. So the server receives the whole message or nothing, as in the simple
+// protocol.
 func (p *place) execPrepared(ctx context.Context, conn *pgconn.PgConn, st dialect.Statement) (answer, error) {
 	s := sessionOf(conn)
 	name, ok := s.names[st.Text]

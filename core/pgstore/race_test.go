@@ -38,7 +38,7 @@ func TestRaces(t *testing.T) {
 		}
 	})
 	// In each round one Store is granted the key, with a higher token than in the key's
-	// round before.
+	// previous round.
 	t.Run("one grant", func(t *testing.T) {
 		var last, swept int64
 		for round := range tally.Trials(1000) {

@@ -37,8 +37,9 @@ func scan(row [][]byte, to []any) error {
 	return nil
 }
 
-// binary returns the bytes of a bytea from its text, which bytea_output makes hex or
-// escapes. It returns nil for NULL.
+// binary returns the bytes of a bytea from its text. The text is in hex or in the
+// escape format, as the server's setting bytea_output says. binary returns nil for
+// NULL.
 func binary(text []byte) ([]byte, error) {
 	if text == nil {
 		return nil, nil

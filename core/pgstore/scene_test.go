@@ -37,9 +37,9 @@ func newRig(t testing.TB, server *testserver.Postgres) *rig {
 	}
 }
 
-// The texts by which the tests recognize statements. taking, giving and extending are
-// for the usual lock. making and changing are for the rows of all other locks. sweeping
-// and deleting are for the sweep.
+// The tests recognize statements by these texts. taking, giving and extending are for
+// the usual lock. making and changing are for the rows of all other locks. sweeping and
+// deleting are for the sweep.
 const (
 	taking    = "RETURNING k.token"
 	giving    = "lease=NULL,owner=NULL"
@@ -129,8 +129,8 @@ func unlocked(call func() error) error {
 }
 
 // leaving makes a call whose caller leaves after the fault has occurred. The cause of
-// the context has errors that concern another call, and must not affect the result of
-// this one.
+// the context wraps errors of another call, which must not affect the result of this
+// call.
 func leaving(t testing.TB, f *testserver.Fault, call func(ctx context.Context) error) error {
 	t.Helper()
 	ctx, leave := context.WithCancelCause(t.Context())

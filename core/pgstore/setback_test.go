@@ -199,7 +199,7 @@ func TestClockSetBack(t *testing.T) {
 			held(t, s, c, false)
 		}
 	})
-	// An answer stays for its whole time.
+	// An answer stays for the whole time of its Retain.
 	t.Run("kept answer", func(t *testing.T) {
 		t.Parallel()
 		c := claimed()

@@ -65,8 +65,9 @@ func TestSilentConnections(t *testing.T) {
 			if failures > c.failures {
 				t.Errorf("got %d failures, want at most %d", failures, c.failures)
 			}
-			// Each statement or ping without an answer makes a call late. After the first one,
-			// each other connection gets one ping, for which no call waits.
+			// Each statement or ping without an answer makes a call late. After the
+			// first late call, each other connection gets one ping, for which no call
+			// waits.
 			statements, pings := 0, make(map[int]int)
 			for _, r := range proxy.Requests() {
 				switch {

@@ -14,18 +14,18 @@ import (
 )
 
 // callLimit limits how long a call takes, including the wait for a connection. The
-// server waits for the lock of a row for at most half of it.
+// server waits for the lock of a row for at most half of callLimit.
 const callLimit = 2 * time.Second
 
 // Store stores locks in PostgreSQL. It implements store.Store for every kind of claim,
 // and store.Watcher, store.Checker, store.Prompt, store.Inspector and store.Cards. It is
 // safe for concurrent use.
 //
-// A Store sends a statement again only if the first one has certainly changed nothing. A
-// call returns soon after its ctx is done, and at the latest after two seconds. A
-// statement that was sent by then continues on its connection, for at most two more
-// seconds. So callers that leave early do not close the pool's connections. An error
-// shows whether anything can have changed, as store.Store demands.
+// A Store sends a statement again only if the first attempt has certainly changed
+// nothing. A call returns soon after its ctx is done, and at the latest after two
+// seconds. A statement that was sent by then continues on its connection, for at most
+// two more seconds. So callers that leave early do not close the pool's connections. An
+// error shows whether anything can have changed, as store.Store demands.
 type Store struct {
 	*casstore.Store
 	config
@@ -45,9 +45,9 @@ var (
 	_ store.Cards     = (*Store)(nil)
 )
 
-// New returns a Store that uses pool, which the caller closes after the Store. It sends
-// nothing. Call Migrate to prepare the database, and Check to find out whether it is
-// fit.
+// New returns a Store that uses pool. The caller closes the pool after the Store. New
+// sends nothing. Call Migrate to prepare the database, and Check to find out whether
+// the database is fit.
 //
 // New fails with store.ErrInvalid for a nil pool, a nil option, and WithListener(nil).
 func New(pool *pgxpool.Pool, opts ...Option) (*Store, error) {
@@ -73,7 +73,7 @@ func New(pool *pgxpool.Pool, opts ...Option) (*Store, error) {
 }
 
 // Close stops the background work of the Store, closes its watches and refuses further
-// ones. It does not close the pool. Claims can still be extended and released. Close
+// watches. It does not close the pool. Claims can still be extended and released. Close
 // fails if the connection that listens does not end within two seconds.
 func (s *Store) Close() error {
 	_ = s.Store.Close() // Close of the embedded Store does not fail

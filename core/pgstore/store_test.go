@@ -161,8 +161,8 @@ func TestStoreThatIsToldEverythingTwice(t *testing.T) {
 	conformance(t, server.URL("pool_max_conns=10"), nil, func(t testing.TB, pool *pgxpool.Pool) store.Store {
 		faults := new(storetest.Faults)
 		faults.Hook(func(op storetest.Op, claims []store.Claim) storetest.Fault {
-			// The first copy of a claim can be refused and the second one granted. A
-			// waiter finds this out at its next attempt, which the suite does not make.
+			// The first copy of a claim can be refused and the second granted. A waiter
+			// finds this out at its next attempt, which the suite does not make.
 			return storetest.Fault{Twice: op != storetest.OpAcquire || !claims[0].Wait}
 		})
 		t.Cleanup(faults.Wait)

@@ -32,8 +32,8 @@ func swept(t *testing.T, s store.Store, done func() bool) {
 	})
 }
 
-// TestSweep_Statements checks that few statements delete a thousand expired rows. One is
-// enough, but a busy machine repeats it.
+// TestSweep_Statements checks that few statements delete a thousand expired rows. One
+// statement is enough, but on a busy machine it can be repeated.
 func TestSweep_Statements(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, database(t))

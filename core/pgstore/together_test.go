@@ -73,8 +73,8 @@ type successor struct {
 	locker *core.Locker
 }
 
-// leaseOf returns a lease of the key "order" and also, whose store has a pool with this
-// number of connections behind a proxy.
+// leaseOf returns a lease of the key "order" and the keys in also. The lease's store
+// has a pool with this number of connections behind a proxy.
 func leaseOf(t *testing.T, connections int, also []string) (*core.Lease, *testserver.Proxy, successor) {
 	t.Helper()
 	server := database(t)

@@ -28,10 +28,11 @@ import (
 //	})
 //
 // Until tx is committed or rolled back, it blocks other transactions that check a token
-// of the same resource. So each of them sees the newest token, in whatever order holders
-// were paused. Transactions that check several resources must do so in the same order,
+// of the same resource. So each transaction sees the newest token, even if its holder
+// was paused. Transactions that check several resources must do so in the same order,
 // as with any rows. Under REPEATABLE READ and SERIALIZABLE a blocked transaction can
-// fail with a serialization failure (SQLSTATE 40001). The caller must then repeat it.
+// fail with a serialization failure (SQLSTATE 40001). The caller must then repeat the
+// transaction.
 //
 // All tokens of a resource must come from one store, of any kind. The newest token is
 // stored in lockkit.seen until its row is deleted. Delete the row together with the
@@ -40,7 +41,7 @@ import (
 //
 // CheckToken fails with store.ErrInvalid, before it sends anything, for these arguments:
 //   - a nil tx;
-//   - a token of 0, which no fenced lease has, or above the maximum of int64;
+//   - a token of 0, which no fenced lease has, or a token above 2^63-1;
 //   - a resource that is empty, has more than 512 bytes, is not valid UTF-8, or contains
 //     a zero byte.
 func CheckToken(ctx context.Context, tx pgx.Tx, resource string, token uint64) error {

@@ -13,17 +13,17 @@ import (
 )
 
 // Watch implements store.Watcher. All watches of a Store share one connection, which is
-// not part of the pool. The first Watch opens the connection, and it is closed a minute
-// after its last use. If the connection breaks, or the server does not answer for some
-// seconds, the channels of all watches are closed. The next Watch opens a new
+// not part of the pool. The first Watch opens the connection, and the Store closes it a
+// minute after its last use. If the connection breaks, or the server does not answer
+// for some seconds, the channels of all watches are closed. The next Watch opens a new
 // connection.
 //
-// Watch blocks until the server has confirmed that the connection listens. It fails
+// Watch blocks until the server has confirmed that the connection listens. Watch fails
 // with:
 //   - store.ErrUnsupported after WithoutWakeUps, or if a pooler does not pass
 //     notifications on
 //   - store.ErrClosed after Close
-//   - store.ErrUnavailable if the server has not confirmed before ctx is done, or
+//   - store.ErrUnavailable if the server has not confirmed this before ctx is done, or
 //     within four seconds
 func (s *Store) Watch(ctx context.Context, c store.Claim) (<-chan struct{}, error) {
 	if err := claims.Check("pgstore", "watch", &c, false); err != nil {

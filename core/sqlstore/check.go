@@ -17,7 +17,6 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// checkLimit limits how long Check takes.
 const checkLimit = 10 * time.Second
 
 var errNoAnswer = errors.New("no answer within the time of a check")
@@ -26,18 +25,19 @@ var errNoAnswer = errors.New("no answer within the time of a check")
 // calls wait.
 const leastPool = 4
 
-// Check reports whether the database is fit to store locks, and tries them on a key of
-// its own. It returns one error with the faults and the remedy of each, such as the
-// GRANT for each right that the user lacks, or the ALTER TABLE for a table that
-// row-level security hides. The error matches store.ErrUnavailable if the database could
-// not be reached or the tables cannot be read. It matches store.ErrUnsupported if the
-// tables are of another version.
+// Check reports whether the database is fit to store locks, and tries a lock on a key
+// of its own. It returns nil, or one error with the faults and the remedy of each
+// fault. A remedy is, for example, the GRANT for a missing right, or the ALTER TABLE
+// for a table that row-level security hides. The error matches store.ErrUnavailable if
+// the database could not be reached or the tables cannot be read. It matches
+// store.ErrUnsupported if the tables are of another version.
 func (s *Store) Check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, checkLimit, errNoAnswer)
 	defer cancel()
 	p := s.place
 	unread := func(err error) error {
-		// Without a server, and in an unfit session, the tables are not to blame.
+		// If the server does not answer, or a transaction is open, the tables are not
+		// the cause.
 		var network net.Error
 		if errors.As(err, &network) && errors.Is(err, store.ErrUnavailable) || errors.Is(err, table.ErrOpen) {
 			return fmt.Errorf("sqlstore: check: %w", err)
@@ -98,7 +98,6 @@ func lacking(ctx context.Context, p *rows.Place) error {
 	return errors.Join(lacks...)
 }
 
-// faultsOf returns the faults of the database and of the pool.
 func faultsOf(ctx context.Context, p *rows.Place) (faults []error, err error) {
 	probes := p.Dialect.Probes()
 	conditions, found := make([]string, len(probes)), make([]sql.NullBool, len(probes))

@@ -14,17 +14,17 @@ import (
 type Tx struct{ q Querier }
 
 // In returns the transaction of the caller in q, for once.Commit. q is a *sql.Tx, or a
-// wrapper of one, such as gorm's tx.Statement.ConnPool. With PrepareStmt that is a
-// *gorm.PreparedStmtTX, and q is its field Tx.
+// wrapper of one, such as gorm's tx.Statement.ConnPool. With PrepareStmt, ConnPool is a
+// *gorm.PreparedStmtTX, and q must be the field Tx of ConnPool.
 //
 // The runs must be in a Store in the database of the transaction. Before Commit writes,
 // it proves that the transaction is open. On PostgreSQL the transaction must be at the
 // level READ COMMITTED, which is the default. On SQLite it should begin IMMEDIATE.
 //
-// Commit fails with core.ErrUnsupported if the transaction is on another server than the
-// locks, such as a writable replica of MariaDB or MySQL. If the transaction is on the
-// server that the locks last read as the one that writes, Commit sends the locks' server
-// nothing. So it does not detect that the locks have moved during the run.
+// Commit fails with core.ErrUnsupported if the transaction is on another server than
+// the locks, such as a writable replica of MariaDB or MySQL. Commit recognizes the
+// server by the ID that the locks last read, and then sends the locks' server nothing.
+// So Commit does not detect that the locks have moved to another server during the run.
 func In(q Querier) Tx { return Tx{q} }
 
 // saver is implemented by *Store, and by types that embed it.
@@ -46,7 +46,6 @@ func (t Tx) SaveRun(ctx context.Context, s store.Store, c store.Claim) error {
 	return in.commit(ctx, t.q, c)
 }
 
-// commit saves the record of c in the transaction that is open in q.
 func (s *Store) commit(ctx context.Context, q Querier, c store.Claim) error {
 	in, err := s.place.Inside(ctx, q)
 	if err != nil {

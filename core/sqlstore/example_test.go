@@ -64,8 +64,8 @@ func Example() {
 	}
 }
 
-// The run commits the change of an order together with its answer. A repeated request
-// gets that answer.
+// The run commits the change of an order together with the run's answer. A repeated
+// request gets that answer.
 func ExampleIn() {
 	var (
 		orders *sql.DB    // the database of the orders and of the locks

@@ -14,22 +14,22 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Schema returns the statements that make the tables, for migrations by a tool. If
-// tables of any version exist, the statements change nothing.
+// Schema returns the statements that create the tables, for tools that run migrations.
+// If tables of any version exist, the statements change nothing.
 func Schema(d Dialect) string {
 	return strings.Join(append(d.Schema(), d.SetVersion(dialect.SchemaVersion).Text), ";\n") + ";\n"
 }
 
-// Migrate makes the tables in the database of db. It does nothing if they exist. It may
-// run in several processes at once.
+// Migrate creates the tables in the database of db. It does nothing if the tables
+// exist. It may run in several processes at once.
 //
 // If the tables do not exist, the user of db needs the right to create them. The
 // documentation of the package lists the rights of a Store's user.
 //
-// Migrate fails with store.ErrUnsupported if the server is older than this package needs,
-// if the tables are of another version, or if a database of SQLite is in memory. Migrate
-// of package pgstore moves the tables of an older version on PostgreSQL. If the database
-// cannot be reached or refuses a statement, Migrate fails with store.ErrUnavailable.
+// Migrate fails with store.ErrUnsupported if the server is too old, if the tables are
+// of another version, or if a SQLite database is in memory. Migrate of package pgstore
+// moves the tables of an older version on PostgreSQL. If the database cannot be reached
+// or refuses a statement, Migrate fails with store.ErrUnavailable.
 func Migrate(ctx context.Context, db *sql.DB, d Dialect) error {
 	p, err := placeOf("migrate", db, d)
 	if err != nil {
@@ -43,7 +43,8 @@ func Migrate(ctx context.Context, db *sql.DB, d Dialect) error {
 		return fmt.Errorf("sqlstore: migrate: %w: %w", store.ErrUnsupported, rows.ErrInMemory)
 	}
 	if err != nil || v == 0 {
-		// The version may be unreadable. install changes no tables of another process.
+		// An error may only mean that the tables are missing. install changes no tables
+		// that exist.
 		if remedy := p.Hidden(ctx); remedy != "" {
 			return fmt.Errorf("sqlstore: migrate: %s: %w", remedy, store.ErrUnavailable)
 		}
@@ -66,7 +67,7 @@ func Migrate(ctx context.Context, db *sql.DB, d Dialect) error {
 	return nil
 }
 
-// install makes the tables, in one transaction if the database can create tables in
+// install creates the tables, in one transaction if the database can create tables in
 // transactions.
 func install(ctx context.Context, db *sql.DB, d Dialect) error {
 	tx, err := db.BeginTx(ctx, nil)
@@ -85,7 +86,6 @@ func install(ctx context.Context, db *sql.DB, d Dialect) error {
 	return tx.Commit()
 }
 
-// installed returns the version of the tables in the database.
 func installed(ctx context.Context, p *rows.Place) (v int, err error) {
 	return v, table.One(ctx, p, p.Dialect.Version(), &v)
 }

@@ -34,12 +34,12 @@ type Store struct {
 	turns chan struct{} // contains an element for each release in flight, if the pool has no limit
 }
 
-// New returns a Store in the tables that Migrate makes in the database of db. It sends
-// nothing. The caller closes the Store before db.
+// New returns a Store in the tables that Migrate creates in the database of db. New
+// sends nothing. The caller closes the Store before db.
 //
-// The pool of db should not be the pool of the caller's transactions. While these have
-// all connections of a shared pool, no lock can be extended. New fails with
-// store.ErrInvalid if db is nil, or if d is the zero Dialect.
+// The pool of db should not be the pool of the caller's transactions. While the
+// transactions have all connections of a shared pool, no lock can be extended. New
+// fails with store.ErrInvalid if db is nil, or if d is the zero Dialect.
 func New(db *sql.DB, d Dialect) (*Store, error) {
 	p, err := placeOf("new", db, d)
 	if err != nil {
@@ -53,9 +53,10 @@ func New(db *sql.DB, d Dialect) (*Store, error) {
 }
 
 // maxReleases is the maximum number of releases in flight if the pool has no limit. A
-// lease releases all its keys at once, so without this maximum it would open a connection
-// for each key. A server accepts 100 or 151 connections by default, and with hundreds of
-// connections the writers of a SQLite file wait for each other for seconds.
+// lease releases all its keys at once, so without this maximum it would open a
+// connection for each key. By default a server accepts 100 or 151 connections. With
+// hundreds of connections, the writers of a SQLite file wait for each other for
+// seconds.
 const maxReleases = 32
 
 var errNoTurn = fmt.Errorf("%d other releases are in flight: set db.SetMaxOpenConns for more at once", maxReleases)

@@ -11,7 +11,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// errAgain is returned when the queue has changed since it was read.
+// errAgain is returned when the queue has changed after the read.
 var errAgain = errors.New("the queue changes faster than it can be read")
 
 // attempts limits how often an operation reads a queue that changes.
@@ -31,7 +31,7 @@ func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error)
 	return run(ctx, s, "acquire", c, func(o *operation) (store.Grant, error) {
 		g, err := s.acquire(o, c, sent)
 		if err != nil && o.made && !errors.Is(err, store.ErrBusy) {
-			// A failed acquire must leave nothing.
+			// A failed acquire must leave no node.
 			if h := s.live(o.entry); h != nil {
 				s.forget(h)
 				s.remove(h.path, h.session)
@@ -84,7 +84,6 @@ func (s *Store) acquire(o *operation, c store.Claim, sent time.Time) (store.Gran
 	return store.Grant{}, &store.BusyError{Key: c.Key, RetryAfter: time.Millisecond}
 }
 
-// grant returns the grant for a hold.
 func (s *Store) grant(o *operation, h *hold, c store.Claim, sent time.Time) (store.Grant, error) {
 	valid := s.sess.valid(h.session, sent)
 	if !o.proved.IsZero() {
@@ -106,9 +105,9 @@ func (s *Store) grant(o *operation, h *hold, c store.Claim, sent time.Time) (sto
 // token returns the first token of a node's grant, or 0 if not all tokens of the grant
 // are below 2^53. plus is the addition to the key's tokens. The upper half of a zxid
 // counts the elections of a leader, and the lower half the transactions since the last
-// election. So the 32768th election is the first without tokens. Both halves are needed:
-// consecutive transactions may each create a node of one key, and the lower half starts
-// again with each election.
+// election. So the 32768th election is the first without tokens. Both halves are
+// needed, because consecutive transactions may each create a node of one key, and the
+// lower half starts again with each election.
 func token(zxid, plus int64) uint64 {
 	if zxid >= 1<<53/store.TokenStep || zxid*store.TokenStep+plus > 1<<53-store.TokenStep {
 		return 0
@@ -116,7 +115,7 @@ func token(zxid, plus int64) uint64 {
 	return uint64(zxid*store.TokenStep + plus)
 }
 
-// enter creates a node for a claim that has none. It returns nil if the claim is
+// enter creates a node for a claim that has no node. It returns nil if the claim is
 // admitted.
 func (s *Store) enter(o *operation, c store.Claim) error {
 	owner := digest("owner", c.Owner)
@@ -124,7 +123,7 @@ func (s *Store) enter(o *operation, c store.Claim) error {
 		owner = digest("owner", c.Via)
 	}
 	// An owner may hold the whole key in our session. A further hold of that owner does
-	// not need the queue: it is granted if the first hold still exists when the new
+	// not need the queue. It is granted if the first hold still exists when the new
 	// node is created.
 	if m := s.holdOf(c.Key, owner, c.Lease); m != nil && m.node.weight >= c.Weight {
 		if err := s.join(o, c, m.node, m.zxid, nil); !errors.Is(err, errAgain) {
@@ -176,7 +175,8 @@ func (s *Store) holdOf(key, owner, lease string) *hold {
 	return nil
 }
 
-// life returns the lifetime of a claim's new node. Sending the claim again renews it.
+// life returns the lifetime of a claim's new node. Sending the claim again renews the
+// node's lifetime.
 func life(c store.Claim) time.Duration {
 	if c.Wait {
 		return min(c.TTL, store.WaiterLife)
@@ -228,7 +228,6 @@ func (s *Store) create(o *operation, c store.Claim, n node, first []any) (*hold,
 	}
 }
 
-// list reads the queue of a key.
 func (s *Store) list(ctx context.Context, dir string) (line, error) {
 	var children []string
 	_, _, err := s.sess.do(ctx, func() (err error) {
@@ -283,13 +282,13 @@ func (s *Store) ask(o *operation, c store.Claim, h *hold) error {
 		return s.wait(o, c, h, l)
 	}
 	// The node existed when the queue was read. The server that was read may be behind
-	// the leader, but not behind the last write that it confirmed to us before. Since
-	// that write the node can have been deleted for two reasons only. One is the end of
-	// the session, which is impossible if the write was a short time ago. The other is
-	// a revoke, which keeps the key taken for the claim's TTL. So the grant is valid for
-	// its TTL, counted from that write. A claim that is lighter than All leaves room for
-	// others. For such a claim, ask writes to the claim's node, which notifies the
-	// waiters behind it.
+	// the leader, but not behind the last write that it has confirmed to us. After that
+	// write the node can have been deleted for two reasons only. The first is the end
+	// of the session, which is impossible if the write was a short time ago. The second
+	// is a revoke, which keeps the key taken for the claim's TTL. So the grant is valid
+	// for its TTL, counted from that write. A claim that is lighter than All leaves
+	// room for others. So for such a claim, ask writes to the claim's node. The write
+	// notifies the waiters behind the node.
 	switch {
 	case o.made:
 	case c.Weight != store.All || c.TTL > h.ttl || !s.sess.fresh(h.session, proof, c.TTL):
@@ -321,8 +320,8 @@ func (s *Store) admit(h *hold, c store.Claim, plus int64) {
 
 // withdraw deletes a node, if the nodes in blockers still exist. Otherwise it returns
 // errAgain, because the node may now be the first of the queue. So the first claim
-// always gets the key. If nodes could be withdrawn at any time, each of many concurrent
-// claims could find others ahead that are about to be withdrawn, and fail as well.
+// always gets the key. Without this rule, all of many concurrent claims could fail,
+// because each could find nodes ahead that are about to be withdrawn.
 func (s *Store) withdraw(o *operation, h *hold, blockers ...node) error {
 	var ops []any
 	for _, m := range blockers {

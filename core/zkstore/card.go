@@ -20,7 +20,6 @@ import (
 // aside is the first character of the names below the root that are not keys.
 const aside = "."
 
-// cardDir returns the node above the cards.
 func (s *Store) cardDir() string { return s.root + "/" + aside + "cards" }
 
 // Put implements store.Cards. A card is an ephemeral node of this Store's session, so
@@ -82,8 +81,8 @@ func (s *Store) writeCard(ctx context.Context, path string, text []byte, ttl tim
 	case err != nil:
 		return err
 	}
-	// The session would keep the node alive, so this Store deletes it after ttl, unless
-	// it was written again.
+	// The session would keep the node alive, so this Store deletes the node after ttl,
+	// unless the card was written again.
 	time.AfterFunc(ttl, func() {
 		s.background(func() {
 			_, _, _ = s.sess.do(s.ctx, func() error { return s.conn.Delete(path, version) })

@@ -64,7 +64,7 @@ func TestUnusableClaims(t *testing.T) {
 }
 
 // TestWaiters_ShareAWatch lets many callers wait for a held key and leave. The client
-// cannot cancel a watch, so the waiters must share one watch. Otherwise watches would
+// cannot cancel a watch. So the waiters must share one watch, or watches would
 // accumulate until the holder releases.
 func TestWaiters_ShareAWatch(t *testing.T) {
 	t.Parallel()

@@ -27,24 +27,24 @@
 //	t.…  the tombstone of a lease that was released before its acquire arrived
 //	m.…  an addition to the key's tokens, because a claim required a higher token
 //
-// All of them are ephemeral, except k.… and m.…. A claim's name contains the weight, the
-// limit, and digests of owner and lease. So one listing of the children decides who
-// holds. The name also shows the process (store.ProcessOf) to operators. The first
-// claims in the queue hold the key, as far as their limits admit them. A waiter watches
-// the nearest claim ahead that alone leaves no room for it, or else the waiter just
-// ahead. If only several holders together keep out the first waiter, it watches each of
-// them.
+// All of them are ephemeral, except k.… and m.…. A claim's name contains the weight,
+// the limit, and digests of owner and lease. So one listing of the children is enough
+// to decide which claims hold the key. The name also shows the process
+// (store.ProcessOf) to operators. The first claims in the queue hold the key, as far as
+// their limits admit them. A waiter watches the nearest claim ahead that alone leaves
+// no room for it, or else the waiter just ahead. If only several holders together keep
+// out the first waiter, it watches each of them.
 //
 // The first token of a grant is 64 times the zxid of the transaction that created its
 // node, plus the addition of m.…. The 63 tokens after it belong to the same grant. The
-// upper half of a zxid counts the elections of a leader, so tokens are below 2^53 for
-// the first 32,767 elections, or fewer if m.… adds to the tokens. After that, exclusive
-// claims get no token, and claims that require one, such as Fenced, are refused with
-// store.ErrUnsupported. An ensemble that elects a leader every day reaches this limit
-// after ninety years.
+// upper half of a zxid counts the elections of a leader. So tokens are below 2^53 for
+// the first 32,767 elections, or for fewer if m.… adds to the tokens. After that,
+// exclusive claims get no token. Claims that require a token, such as Fenced, are then
+// refused with store.ErrUnsupported. An ensemble that elects a leader every day reaches
+// this limit after ninety years.
 //
-// Every claim has a place in the queue, whether it is fair or not. So no claim
-// overtakes a waiter, except a further hold of an owner that already holds.
+// Every claim has a place in the queue, even if it is not fair. So no claim overtakes a
+// waiter, except a further hold of an owner that already holds.
 //
 // # Nodes that stay
 //
@@ -60,7 +60,7 @@
 //     once nothing compares their tokens.
 //   - k.…, if the process that released or revoked the hold exited before the kept time
 //     had passed. The next claim that finds the node in its way deletes it.
-//   - A key's node whose creator died before it created its claim, until the key is
+//   - A key's node, if its creator died before creating a claim, until the key is
 //     next used. The servers remove only nodes that have had a child.
 //
 // # Length of a lease
@@ -72,28 +72,29 @@
 //
 // A lease is trusted for at most half of the session's time-out after the start of the
 // last confirmed write. The Locker extends the lease three times in that period. Only
-// writes extend the trust, because a majority confirms them. Reads prove nothing: a
-// server that was cut off from the others still answers them. A lease with core.NoRenew
-// is not extended, so it expires after half of the time-out even if its TTL is longer.
-// The clocks of the servers do not matter, with one exception: the leader's clock counts
-// the time for which KeepFor or a revoke keeps a key taken.
+// writes extend the trust, because a majority confirms them. Reads prove nothing,
+// because a server that is cut off from the other servers still answers them. A lease
+// with core.NoRenew is not extended. So it expires after at most half of the time-out,
+// even if its TTL is longer. The clocks of the servers do not matter, with one
+// exception. The leader's clock counts the time for which KeepFor or a revoke keeps a
+// key taken.
 //
-// The time-out is the one that the servers grant. By default it is between 2 and 20 of
+// The servers decide the session's time-out. By default the servers grant 2 to 20 of
 // their ticks. All servers should have the same limits; see WithSessionTimeout.
 //
 // # While the servers are down
 //
-// After two seconds in which the client had no session, or the servers answered nothing,
-// an acquire waits for the servers for at most 100 ms. Then it fails with
+// If the client has had no session for two seconds, or the servers have not answered
+// for two seconds, an acquire waits for at most 100 ms. Then it fails with
 // store.ErrUnavailable. Extend and Release are always tried.
 //
-// The client's next connection ends this state. After the client has tried all servers,
-// it pauses for a second. So the first acquire is granted within about a second of the
-// servers' return. If the servers were silent, the first acquire is granted when the
-// client has abandoned its old connection, which takes up to two thirds of the session's
-// time-out. The client logs the cause of a failed connection ("connection refused") to
-// its own logger only. The errors of this store only say that the client is not
-// connected.
+// When the client is connected again, acquires work again. After the client has tried
+// all servers, it pauses for a second. So the first acquire is granted within about a
+// second of the servers' return. If the servers were silent, the first acquire is
+// granted when the client has abandoned its old connection. This takes up to two thirds
+// of the session's time-out. The client logs the cause of a failed connection
+// ("connection refused") to its own logger only. The errors of this store only say that
+// the client is not connected.
 //
 // Load balancers and firewalls can forget an idle connection. The client's pings
 // prevent this if an idle connection is remembered for at least a third of the
@@ -112,6 +113,6 @@
 // forget grants. An ensemble grants while a majority of its servers is alive. Sessions
 // outlive the death of a leader and the election after it.
 //
-// Records are refused with store.ErrUnsupported: a record has to outlive the session of
-// its claim, and nodes that outlive sessions do not expire.
+// Records are refused with store.ErrUnsupported. A record must outlive the session of
+// its claim, and must expire. ZooKeeper does not expire nodes that outlive sessions.
 package zkstore

@@ -129,7 +129,8 @@ func TestMajorityIsGone(t *testing.T) {
 			follower = s
 		}
 	}
-	// The store uses only the third server, which still answers reads on its own.
+	// The store uses only the third server. This server still answers reads without the
+	// others.
 	s, conn := storeOn(t, short, []string{follower.Addr})
 	l := lockerOn(t, s)
 	lease := acquire(t, l, "minority")

@@ -16,11 +16,11 @@ import (
 // smaller than a megabyte, which servers accept by default.
 const batch = 256
 
-// Extend makes each claim last for its TTL from now. It writes to the nodes of up to 256
-// holds in one request. The leader's confirmation proves that the nodes exist and the
-// session is alive. If one of the nodes is missing or was changed by others, each of
-// these holds is extended by separate requests. So is a hold that this Store does not
-// know, or of which other sessions may have nodes.
+// Extend makes each claim last for its TTL from now. It writes to the nodes of up to
+// 256 holds in one request. The leader's confirmation proves that the nodes exist and
+// the session is alive. If one of the nodes is missing or was changed by another Store,
+// Extend extends each of these holds by separate requests. It does the same for a hold
+// that this Store does not know, and for a hold of which other sessions may have nodes.
 func (s *Store) Extend(ctx context.Context, claims []store.Claim) []store.Extension {
 	sent := time.Now()
 	answers := make([]store.Extension, len(claims))
@@ -141,7 +141,7 @@ func (s *Store) extended(h *hold, version int32, ttl time.Duration) error {
 }
 
 // extend extends one hold. If another session created the hold, our session creates a
-// copy of its node and keeps the lease too.
+// copy of its node. Then both sessions keep the lease alive.
 func (s *Store) extend(o *operation, c store.Claim, sent time.Time) (store.Extension, error) {
 	dir, lease := s.dir(c.Key), leaseDigest(c.Lease)
 	for range attempts {
@@ -158,7 +158,8 @@ func (s *Store) extend(o *operation, c store.Claim, sent time.Time) (store.Exten
 			l, err = s.list(o.ctx, dir)
 			nodes := l.of(lease)
 			if h != nil {
-				// A waiter's place is not a hold, even if it is the first by now.
+				// A waiter's node is not a hold, even if it is now the first in the
+				// queue.
 				nodes = slices.DeleteFunc(nodes, func(n node) bool { return n.name == h.node.name })
 			}
 			if errors.Is(err, zk.ErrNoNode) || err == nil && (len(nodes) == 0 || !l.holds(lease)) {

@@ -21,8 +21,8 @@ import (
 )
 
 // TestLostReplies loses the replies to the creation of a claim's node. A claim that is
-// sent again ends up with one node. Nothing is left of a claim that is released or
-// abandoned. hazard 56
+// sent again ends up with one node. A claim that is released or abandoned leaves no
+// node. hazard 56
 func TestLostReplies(t *testing.T) {
 	t.Parallel()
 	n := tally.Trials(100)
@@ -273,7 +273,7 @@ func TestStore_EveryCallTwice(t *testing.T) {
 	conformance(t, func(t testing.TB) store.Store {
 		faults := new(storetest.Faults)
 		faults.Hook(func(op storetest.Op, _ []store.Claim) storetest.Fault {
-			// An acquire is not doubled: if its first call were refused and its second
+			// An acquire is not doubled. If its first call were refused and its second
 			// granted, the suite would not know of the hold. The suite itself sends
 			// claims again.
 			return storetest.Fault{Twice: op != storetest.OpAcquire}

@@ -22,7 +22,7 @@ const (
 	width   = 16  // the maximum number of requests of an inspection in flight
 	step    = 128 // the number of keys that List reads between two pauses
 	rest    = 5 * time.Millisecond
-	listing = time.Minute // the time for which the names of all keys serve later pages of a walk
+	listing = time.Minute // the time for which later pages reuse the names of all keys
 )
 
 // Look implements store.Inspector. It reads the queue and then each of its nodes, 16 at
@@ -30,10 +30,10 @@ const (
 // the servers' time and brings the client's server up to date with everything done
 // before. Without the rights CREATE and DELETE on the root, ages are unknown.
 //
-// Left of a hold follows from the lifetime that its holder has written to its node. For
-// a holder that waited and has not extended since, Left may be the whole TTL, an upper
-// bound. The session of a process that died can keep its holds for longer; Left is 0
-// then. Left of waiters is unknown.
+// Left of a hold follows from the lifetime that its holder has written to its node. If
+// the holder has waited and has not extended yet, Left may be the whole TTL, which is
+// an upper bound. If a process has died, its session can keep its holds for longer.
+// Left is then 0. Left of waiters is unknown.
 func (s *Store) Look(ctx context.Context, key string) (store.State, error) {
 	if err := claims.CheckKey("zkstore: look", key, false); err != nil {
 		return store.State{}, err
@@ -88,10 +88,10 @@ func (s *Store) List(ctx context.Context, after string, most int) (page []store.
 // holder has written in the meantime, the transaction fails, and Revoke tries again. The
 // leader's clock counts the remaining time, as with KeepFor.
 //
-// Revoke needs the rights READ, CREATE and DELETE. The node that it creates gets the ACL
-// of the hold's node, so that the same clients can read it. If the servers show digests
-// to administrators only, Revoke also needs the right ADMIN, or the same WithACL as the
-// holder's.
+// Revoke needs the rights READ, CREATE and DELETE. The node that it creates gets the
+// ACL of the hold's node, so that the same clients can read it. If the servers show
+// digests to administrators only, Revoke also needs the right ADMIN, or the same
+// WithACL as the holder's Store.
 func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration) error {
 	const op, name = "revoke", "zkstore: revoke"
 	if err := claims.CheckKey(name, key, false); err != nil {
@@ -242,9 +242,8 @@ func (m moment) since(written int64) time.Duration {
 }
 
 // moment reads the servers' time from a node that it creates and deletes in one
-// transaction. From then on the client's server knows everything that was done before.
-// Without the rights for these changes, moment sends a sync instead, and the time is
-// unknown.
+// transaction. After that the client's server knows all earlier changes. Without the
+// rights for these changes, moment sends a sync instead, and the time is unknown.
 func (s *Store) moment(ctx context.Context) (moment, error) {
 	path := s.root + "/" + aside + "now." + newNonce()
 	answers, _, _, err := s.sess.write(ctx,
@@ -292,7 +291,6 @@ func (s *Store) facts(ctx context.Context, dir string, nodes []node) (map[string
 	return facts, err
 }
 
-// read returns the data of a node.
 func (s *Store) read(ctx context.Context, path string) (text []byte, stat *zk.Stat, err error) {
 	if ctx.Err() != nil {
 		return nil, nil, context.Cause(ctx)
@@ -325,7 +323,6 @@ func each[E any](some []E, f func(E) error) error {
 	return first
 }
 
-// show returns the state of a key.
 func (s *Store) show(ctx context.Context, key string, now moment) (store.State, error) {
 	dir := s.dir(key)
 	l, err := s.list(ctx, dir)
@@ -339,8 +336,8 @@ func (s *Store) show(ctx context.Context, key string, now moment) (store.State, 
 	return l.state(key, facts, now), err
 }
 
-// showAll reads the keys whose nodes have these names, and returns the states of those
-// that have live entries.
+// showAll reads the keys whose nodes have these names, and returns the states of the
+// keys with live entries.
 func (s *Store) showAll(ctx context.Context, names []string, now moment) (page []store.State, err error) {
 	for some := range slices.Chunk(names, step) {
 		states := make([]store.State, len(some))
@@ -425,9 +422,9 @@ func (l line) state(key string, facts map[string]fact, now moment) store.State {
 	return state
 }
 
-// names returns the names of all keys' nodes, sorted. It reads them when a walk begins,
-// or if they are older than a minute. So a key that exists during a whole walk is among
-// the names.
+// names returns the names of all keys' nodes, sorted. It reads the names for the first
+// page, or if the stored names are older than a minute. So a key that exists from the
+// first page to the last is on one of the pages.
 func (s *Store) names(ctx context.Context, begin bool) ([]string, error) {
 	s.mu.Lock()
 	names := s.listed

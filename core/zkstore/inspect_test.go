@@ -21,7 +21,7 @@ func TestRevoke_ExtendedMeanwhile(t *testing.T) {
 	c.TTL = 2 * time.Second
 	grant(t, holder, c)
 
-	// The first multi request reads the servers' time, the second one revokes.
+	// The first multi request reads the servers' time, and the second revokes.
 	f := proxy.Inject(testserver.Match{Command: "multi", Skip: 1}, testserver.HoldRequest)
 	revoked := make(chan error, 1)
 	go func() { revoked <- operator.Revoke(t.Context(), c.Key, store.HoldID(c.Lease), time.Millisecond) }()
@@ -42,8 +42,8 @@ func TestRevoke_ExtendedMeanwhile(t *testing.T) {
 
 // TestGrant_CountsFromLastWrite grants the key to a waiter by a read of its queue. The
 // server that was read may be behind the leader and not know of a revoke yet. So the
-// grant counts from the last write that was confirmed to the waiter: its server knows
-// of every revoke before that write. hazard 66
+// grant counts from the last write that was confirmed to the waiter, because the
+// waiter's server knows of every revoke before that write. hazard 66
 func TestGrant_CountsFromLastWrite(t *testing.T) {
 	t.Parallel()
 	server := testserver.SharedZooKeeper(t)

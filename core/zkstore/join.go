@@ -70,8 +70,8 @@ func (s *Store) join(o *operation, c store.Claim, m node, zxid int64, own *hold)
 	}
 	if m.weight == store.All && !same && stat.NumChildren == 2 {
 		// Only m and this node exist: no tombstone, no addition to the tokens, and no
-		// node of a revoke. With more holds of the owner the queue is read, because it
-		// is not known here which of them still exist.
+		// node of a revoke. With more holds of the owner, ask reads the queue, because
+		// join does not know which of the holds still exist.
 		s.admit(h, c, 0)
 		return nil
 	}

@@ -63,8 +63,8 @@ func (l line) ahead(n node) []node {
 	return some
 }
 
-// waiting returns the approximate number of waiting nodes: all from the first one that
-// is not admitted.
+// waiting returns the approximate number of waiting nodes. It counts all nodes from the
+// first that is not admitted.
 func (l line) waiting() int {
 	return len(l.nodes) - sort.Search(len(l.nodes), func(i int) bool { return !l.admits(l.nodes[i]) })
 }
@@ -123,17 +123,17 @@ func (l line) decide(n node) bool {
 	if weigh(ahead)+n.weight > n.limit {
 		return false
 	}
-	// If all claims have one limit, the nodes ahead of an admitted node are admitted as
-	// well. Copies are checked too: after a lost reply, a copy may be the only node of
-	// a waiter.
+	// If all claims have one limit, the nodes ahead of an admitted node are also
+	// admitted. Copies are also checked, because a copy may be the only node of a
+	// waiter after a lost reply.
 	return !slices.ContainsFunc(ahead, func(m node) bool { return m.limit != n.limit && (m.kind == plain || m.kind == copied) && !l.admits(m) })
 }
 
-// early reports whether node n may have been admitted before later ones were created.
+// early reports whether node n may have been admitted before later nodes were created.
 //
-// A further hold or a kept node that was created after n shows that its owner held
-// before at that place. The owner held at least the same weight, because weights do not
-// grow. So the node's weight counts, even if the first hold is gone.
+// A further hold or a kept node that was created after n shows that its owner had held
+// the key before, at the same place. The owner held at least the same weight, because
+// weights do not grow. So the node's weight counts, even if the first hold is gone.
 func (l line) early(n node) bool {
 	some := line{held: make(map[string]bool)}
 	later := make(map[int32]node) // the heaviest later node, by place
@@ -155,7 +155,6 @@ func (l line) early(n node) bool {
 	return some.admits(n)
 }
 
-// at returns the nodes at a place.
 func (l line) at(place int32) []node {
 	var some []node
 	for _, m := range l.nodes {
@@ -193,7 +192,6 @@ func (l line) mate(owner, lease string) (node, bool) {
 	return best, best.weight > 0
 }
 
-// of returns all nodes of a lease.
 func (l line) of(lease string) []node {
 	var some []node
 	for _, m := range l.nodes {

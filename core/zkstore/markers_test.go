@@ -32,8 +32,8 @@ func TestMarkers(t *testing.T) {
 		}
 	}
 
-	// However often claims require a higher token, a key has one node for that, and its
-	// tokens do not fall below the required ones.
+	// However often claims require a higher token, a key has one node for this. Its
+	// tokens do not fall below the required tokens.
 	t.Run("one node for higher tokens", func(t *testing.T) {
 		t.Parallel()
 		const key, step = "raised", 1 << 40
@@ -67,7 +67,7 @@ func TestMarkers(t *testing.T) {
 			t.Errorf("%v are left, want the marker alone", names)
 		}
 	})
-	// A claim for a token leaves nothing, and the key's node is removed.
+	// A claim for a token leaves no node, and the key's node is removed.
 	t.Run("claim for a token", func(t *testing.T) {
 		t.Parallel()
 		l := lockerOn(t, s)

@@ -15,9 +15,9 @@ import (
 )
 
 // The kinds of children of a key's node. A child's name begins with its kind, so that
-// one listing of the names is enough to decide who holds.
+// one listing of the names is enough to decide which claims hold the key.
 const (
-	plain     = 'h' // a claim in the queue: held if those ahead leave room
+	plain     = 'h' // a claim in the queue: held if the claims ahead leave room
 	reentry   = 'r' // a further hold of an owner, at the place of the first hold
 	copied    = 'p' // another session's node for the same lease, at the place of that lease
 	kept      = 'k' // the weight of a released or revoked hold, which stays taken for a while
@@ -37,7 +37,6 @@ type node struct {
 	zxid          int64  // the zxid that created the node whose place this node shares
 }
 
-// pos returns the place in the queue.
 func (n node) pos() int32 {
 	if n.kind == plain {
 		return n.seq
@@ -75,7 +74,7 @@ const nonceLetters = 12
 func newNonce() string { return rand.Text()[:nonceLetters] }
 
 // nonceOf returns a new nonce for an attempt to acquire a lease. The nonce begins with
-// the process, which operators see. Only the rest of the lease's ID is a secret.
+// the process, which operators see. Only the other part of the lease's ID is a secret.
 func nonceOf(lease string) string { return store.ProcessOf(lease) + newNonce() }
 
 // process returns the process with which the nonce of n begins, see nonceOf.
@@ -128,7 +127,6 @@ func parse(name string) (node, bool) {
 	return n, true
 }
 
-// tombName returns the name of a lease's tombstone.
 func tombName(lease string) string { return string(tomb) + "." + lease }
 
 // unescape returns the key for which escape returns this name, if there is one.

@@ -9,14 +9,15 @@ import (
 )
 
 // note is the data of a claim's node, with times that count from the write. The queue
-// does not depend on it. "30000" is a claim that did not wait, "10000 w30000" a claim
-// that waits, and "30000 a1200" a hold that was extended. All numbers are milliseconds.
+// does not depend on notes. "30000" is a claim that did not wait, "10000 w30000" a
+// claim that waits, and "30000 a1200" a hold that was extended. All numbers are
+// milliseconds.
 type note struct {
 	life  time.Duration // the time for which the node stays if it is not written again
 	waits bool
 	ttl   time.Duration // of a waiting claim: its lifetime once it is granted
 	held  bool          // the holder has written this note
-	age   time.Duration // of such a note: the time between the grant and the write
+	age   time.Duration // if held: the time between the grant and the write
 }
 
 func (n note) text() []byte {
@@ -30,7 +31,7 @@ func (n note) text() []byte {
 	return text
 }
 
-// parseNote parses a note. For a text that no Store has written it returns a zero note.
+// parseNote returns a zero note for a text that no Store has written.
 func parseNote(text []byte) note {
 	life, more, two := strings.Cut(string(text), " ")
 	n := note{}
@@ -68,8 +69,8 @@ func millis(s string) (time.Duration, bool) {
 }
 
 // left returns the maximum remaining time of a hold. since is the time since its node
-// was written. If the claim has waited, left returns the TTL: the claim may have been
-// granted just now, and a grant does not always write the node.
+// was written. If the claim has waited, left returns the TTL. Such a claim may have
+// been granted just now, because a grant does not always write the node.
 func (n note) left(since time.Duration) time.Duration {
 	if n.waits {
 		return n.ttl

@@ -14,7 +14,7 @@ type operation struct {
 	ctx    context.Context // the caller's
 	entry  *entry
 	made   bool      // it has created a node
-	proved time.Time // the start of an earlier write that proves the hold; zero if there is none
+	proved time.Time // the start of an earlier write that proves the hold; zero if there is no such write
 }
 
 // run runs f after the earlier operations on the same lease have returned. If the

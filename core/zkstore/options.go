@@ -28,9 +28,9 @@ type config struct {
 
 // WithRoot sets the node below which the Store creates all others. The default is
 // "/lk1". Stores share locks if they share the servers and the root. The client library
-// has no chroot: to stay inside one, begin the path with the chroot's path. The Store
-// creates missing nodes of the path when it locks the first key. The path may have at
-// most 256 bytes.
+// has no chroot. To stay inside a chroot, begin the path with the chroot's path. The
+// Store creates missing nodes of the path when it locks the first key. The path must
+// have at most 256 bytes.
 func WithRoot(path string) Option {
 	return func(c *config) { c.root = path }
 }
@@ -44,16 +44,16 @@ func WithACL(acl []zk.ACL) Option {
 	return func(c *config) { c.acl = acl }
 }
 
-// WithSessionTimeout gives the Store the session time-out that the servers grant. It is
-// needed if New reports that this version of the client library hides the time-out. It
-// is also needed if the servers of an ensemble grant different time-outs; then set the
-// shortest. The value must not be longer than the servers' time-out, because the trust
-// in a lease follows from it. If the Store knows both values, it uses the smaller one.
+// WithSessionTimeout gives the Store the session time-out that the servers grant. The
+// option is needed if New reports that this version of the client library hides the
+// time-out. It is also needed if the servers of an ensemble grant different time-outs.
+// Then set the shortest time-out. The value must not be longer than the servers'
+// time-out, because the trust in a lease follows from it. If the Store knows both
+// time-outs, it uses the shorter.
 func WithSessionTimeout(d time.Duration) Option {
 	return func(c *config) { c.session = d }
 }
 
-// check returns an error for invalid options.
 func (c *config) check() error {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("zkstore: new: %s: %w", fmt.Sprintf(format, args...), store.ErrInvalid)

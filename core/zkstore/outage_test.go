@@ -90,7 +90,8 @@ func TestOutage(t *testing.T) {
 			proxy.Sever()
 		}
 	})
-	// A caller that leaves is not a sign of an outage, as one probe request shows.
+	// A caller that leaves does not mean an outage. One probe request shows that the
+	// server is up.
 	t.Run("caller that leaves", func(t *testing.T) {
 		t.Parallel()
 		proxy := testserver.NewZooKeeperProxy(t, server)

@@ -10,7 +10,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Release releases c. If no other Store has written to the node of its hold, one
+// Release releases c. If no other Store has written to the node of c's hold, one
 // request deletes the node.
 func (s *Store) Release(ctx context.Context, c store.Claim) error {
 	if err := usable("release", c); err != nil {
@@ -140,7 +140,6 @@ func keptNode(n node, zxid int64) node {
 	}
 }
 
-// tombstone returns the request that creates a tombstone.
 func (s *Store) tombstone(h *hold) any {
 	return &zk.CreateRequest{Path: h.dir + "/" + tombName(h.node.lease), Acl: s.acl, Flags: zk.FlagEphemeral}
 }

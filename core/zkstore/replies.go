@@ -10,9 +10,9 @@ import (
 )
 
 // reply is the meaning of a request's error. The zero value is for unknown errors. Then
-// the outcome is unknown, and possibly no server has answered. The client manages the
-// connection: it replaces a connection that is closed or silent, and begins a new
-// session when the servers have expired the old one.
+// the outcome is unknown, and possibly no server has answered. The client itself
+// replaces a connection that is closed or silent. When the servers have expired its
+// session, the client begins a new session.
 type reply struct {
 	// unchanged is set if the servers have not executed the request.
 	unchanged bool
@@ -93,7 +93,6 @@ var byText = func() map[string]reply {
 	return all
 }()
 
-// replyOf returns the meaning of err.
 func replyOf(err error) reply {
 	for known, r := range replies {
 		if errors.Is(err, known) {

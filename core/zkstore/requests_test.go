@@ -31,7 +31,7 @@ func TestRequests(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// A free lock costs two requests, the library's own lock three.
+	// A free lock costs two requests, and the library's own lock three.
 	t.Run("free lock", func(t *testing.T) {
 		// The first round creates the key's node, and the server may remove the node
 		// before the next round.

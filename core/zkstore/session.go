@@ -17,8 +17,8 @@ import (
 // session is the state of the client's session, to which all ephemeral nodes of this
 // Store belong.
 //
-// The client creates a new session when the servers have expired the old one, and does
-// not report that to the Store. So every request reads the session's ID before and
+// When the servers have expired the session, the client creates a new session, and does
+// not report this to the Store. So every request reads the session's ID before and
 // after. If the ID is the same, the request was served in that session, because IDs are
 // not reused.
 //
@@ -26,16 +26,17 @@ import (
 // Every half tick, the client's server reports to the leader the sessions from which it
 // has received requests. A reply to a read does not prove such a report, because a
 // server that is cut off from the leader still answers reads. A reply to a write proves
-// that the server was connected to the leader, and that the leader had a majority,
-// after the write was sent.
+// two facts for a moment after the write was sent: the server was connected to the
+// leader, and the leader had a majority.
 //
 // The leader knows the requests that the server had received before its last report.
-// The write is not among them, but a ping is: the client sends a ping every third of
-// the time-out. If a tick is shorter than that, the ping is at most a third of the
-// time-out plus half a tick old. If a tick is longer, the ping is at most one tick old,
-// and a session is at least two ticks long. So in both cases the ping is at most half
-// of the time-out old. The other half is safe to use, counted from the start of the
-// last confirmed write. With a single server the whole time-out would be safe.
+// These requests do not include the write, but they include a ping, which the client
+// sends every third of the time-out. If a tick is shorter than a third of the time-out,
+// the ping is at most a third of the time-out plus half a tick old. If a tick is
+// longer, the ping is at most one tick old, and a session is at least two ticks long.
+// So in both cases the ping is at most half of the time-out old. The other half is safe
+// to use, counted from the start of the last confirmed write. With a single server the
+// whole time-out would be safe.
 type session struct {
 	conn   *zk.Conn
 	option time.Duration
@@ -125,7 +126,6 @@ func (s *session) clock() int64 {
 	return s.server + time.Since(s.serverAt).Milliseconds()
 }
 
-// current reports whether the client's session has this ID.
 func (s *session) current(id int64) bool { return s.conn.SessionID() == id }
 
 var (

@@ -204,8 +204,8 @@ func TestSession(t *testing.T) {
 	})
 }
 
-// TestCutOff disconnects a holder. The holder learns of the loss on its own before the
-// server expires its session, and another holder is admitted only after that. hazard 55
+// TestCutOff disconnects a holder. The holder itself detects the loss before the server
+// expires the session. Another holder is admitted only after that. hazard 55
 func TestCutOff(t *testing.T) {
 	t.Parallel()
 	n := tally.Trials(50)

@@ -12,8 +12,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// probeTime is the time limit of a probe. It is longer than the second for which the
-// client pauses after it has tried all servers.
+// probeTime is the time limit of a probe. It is longer than the client's pause of a
+// second after the client has tried all servers.
 const probeTime = 2 * time.Second
 
 // Store stores locks in ZooKeeper. It implements store.Store, store.Watcher,
@@ -34,20 +34,20 @@ type Store struct {
 	subs    map[string]map[*sub]struct{}   // the watches of waiters, by key and lease
 	spies   map[spot]*spy                  // the nodes that are watched
 	spots   map[string][]spot              // the spots of a waiter, by its key and lease
-	listed  *[]string                      // the names of all keys, while a walk needs them
+	listed  *[]string                      // the names of all keys, while List needs them for further pages
 }
 
 // New returns a Store on conn. The caller still owns conn, and must close the Store
 // before conn. New sends nothing, and conn need not be connected yet.
 //
 // All holds of a Store end with the session of conn. A crashed holder keeps its key for
-// the session's time-out, as the servers grant it. A lease is trusted for at most half
+// the session's time-out, which the servers decide. A lease is trusted for at most half
 // of that time-out, counted from the start of the last confirmed write. Several Stores
 // may share a connection.
 //
-// New fails with store.ErrInvalid if an option is invalid. It also fails with
-// store.ErrInvalid if WithSessionTimeout is missing and this version of the client
-// library hides the session's time-out.
+// New fails with store.ErrInvalid if conn or an option is nil, or if an option is
+// invalid. It also fails with store.ErrInvalid if WithSessionTimeout is missing and
+// this version of the client library hides the session's time-out.
 func New(conn *zk.Conn, opts ...Option) (*Store, error) {
 	if conn == nil {
 		return nil, fmt.Errorf("zkstore: new: connection is nil: %w", store.ErrInvalid)
@@ -77,8 +77,9 @@ func New(conn *zk.Conn, opts ...Option) (*Store, error) {
 }
 
 // Close stops the background work of the Store and waits for it, for at most three
-// seconds. It releases nothing. Holds then last until the session expires, and not
-// until their TTL, because the Store's timers are stopped.
+// seconds. It releases nothing. Holds then last until the session expires, even if
+// their TTL is shorter, because the Store's timers are stopped. Close fails if requests
+// are still in progress after the three seconds.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -124,19 +125,20 @@ func (s *Store) dir(key string) string { return s.root + "/" + escape(key) }
 type entry struct {
 	key, id string
 	turn    chan struct{} // full while an operation is in progress
-	refs    int           // the number of operations, including waiting ones
+	refs    int           // the number of operations, including waiting operations
 	hold    *hold         // nil if there is no node
 	refused time.Time     // the time until which the lease has a tombstone
 }
 
-// hold is a node of our session for a lease: either a hold or a waiter's place in the
-// queue. Fields that do not change once the node exists may be read without a lock.
+// hold is a node of our session for a lease. The node is either a hold or a waiter's
+// place in the queue. Fields that do not change once the node exists may be read
+// without a lock.
 type hold struct {
 	entry     *entry
 	dir, path string
 	session   int64
 	node      node
-	zxid      int64 // the zxid from which its token follows, see token
+	zxid      int64 // the zxid from which the hold's token follows, see token
 
 	plus     int64         // the addition to the token
 	version  int32         // the version of the node's data
@@ -182,9 +184,9 @@ func (s *Store) keep(h *hold, life time.Duration) {
 	}
 }
 
-// span returns the lifetime of a hold that has just been confirmed: its TTL, but at
-// most the time for which it can be trusted. So a holder that was cut off for longer
-// learns of the loss, and the key is free when the connection is back.
+// span returns the lifetime of a hold that has just been confirmed. It is the TTL, but
+// at most the time for which the hold can be trusted. So a holder that was cut off for
+// longer learns of the loss, and the key is free when the connection is back.
 func (s *Store) span(h *hold, ttl time.Duration) time.Duration {
 	return min(ttl, max(s.sess.valid(h.session, time.Now()), 0))
 }

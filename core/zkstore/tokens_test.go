@@ -42,7 +42,7 @@ func TestTokensOfNodes(t *testing.T) {
 	}
 }
 
-// TestTokensOverARestart checks that tokens grow over a restart of the server.
+// TestTokensOverARestart checks that tokens grow across a restart of the server.
 func TestTokensOverARestart(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartZooKeeper(t)
@@ -89,7 +89,7 @@ func TestNoTokensAreLeft(t *testing.T) {
 	if err := s.Release(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}
-	// This addition to the tokens exhausts them.
+	// With this addition no token is below 2^53.
 	if _, err := conn.Create("/lk1/spent/m.2gosa7pa2gw", nil, 0, zk.WorldACL(zk.PermAll)); err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ const (
 	looks = 8
 )
 
-// wait keeps h in its place and watches the nodes for which it waits. If the claim does
+// wait keeps h in the queue and watches the nodes for which h waits. If the claim does
 // not wait, or h is a further hold, wait deletes h instead. It returns a
 // *store.BusyError, or errAgain if the queue has changed.
 func (s *Store) wait(o *operation, c store.Claim, h *hold, l line) error {

@@ -13,23 +13,24 @@ import (
 // sub is the subscription of a waiter to its wake-ups.
 type sub struct{ wake chan struct{} }
 
-// spot is a watched event: the deletion of a node or, if data is set, also a change of
-// its data.
+// spot is a watched event. It is the deletion of a node or, if data is set, also a
+// change of the node's data.
 type spot struct {
 	path string
 	data bool
 }
 
 // spy waits for the one event of a client's watch, on behalf of all waiters for that
-// event. It stays when no waiter is left, because the client cannot cancel a watch. The
-// next waiter reuses it while the node exists.
+// event. A spy stays when no waiter is left, because the client cannot cancel a watch.
+// While the node exists, the next waiter reuses the spy.
 type spy struct {
 	ids map[string]struct{} // the waiters, by key and lease
 }
 
-// Watch returns a channel that receives when a node for which the waiting claim c waits
-// is deleted, or the waiter just ahead is admitted. Watch itself sends nothing, because
-// Acquire has set the watch of a waiting claim.
+// Watch returns a channel that receives when the waiting claim c should be sent again.
+// It receives when a node that c waits for is deleted, or when the waiter just ahead is
+// admitted. Watch itself sends nothing, because Acquire has set the watch of a waiting
+// claim.
 func (s *Store) Watch(ctx context.Context, c store.Claim) (<-chan struct{}, error) {
 	if err := usable("watch", c); err != nil {
 		return nil, err
@@ -82,7 +83,7 @@ func (s *Store) watch(ctx context.Context, at spot, id string) error {
 	return nil
 }
 
-// listen adds a waiter to the spy of a spot. If there is no spy, listen starts one on
+// listen adds a waiter to the spy of a spot. If there is no spy, listen starts a spy on
 // events, or returns false if events is nil.
 func (s *Store) listen(at spot, id string, events <-chan zk.Event) bool {
 	s.mu.Lock()

@@ -27,8 +27,8 @@ func (c *cut) Error() string { return c.text }
 
 func (c *cut) Unwrap() error { return c.err }
 
-// Text returns s if it has at most 200 bytes. Otherwise it returns the first bytes of s,
-// at most 200, and the number of the remaining ones. It does not cut a rune in two.
+// Text returns s if it has at most 200 bytes. Otherwise it returns the first bytes of
+// s, at most 200, and the number of the remaining bytes. It does not cut a rune in two.
 func Text(s string) string {
 	if len(s) <= most {
 		return s

@@ -4,10 +4,10 @@
 // The package is for calls whose late outcome is not needed: the calls of redisstore,
 // its pipeline and casstore. The SQL stores use it through casstore, and take
 // connections with Either. These stores limit a call themselves, because the pipeline's
-// timer and PostgreSQL's wait for a row use that limit. They also know whether anything
-// was sent. In zkstore a late answer is a node that has to be deleted, and in redlock it
-// is a vote, so these packages have their own implementations. memstore makes no such
-// calls.
+// timer and PostgreSQL's wait for a row use the same limit. The stores also know
+// whether anything was sent. zkstore and redlock have their own implementations. In
+// zkstore a late answer is a node that must be deleted, and in redlock it is a vote.
+// memstore makes no such calls.
 package calls
 
 import (

@@ -2,12 +2,13 @@
 // sent. A Locker sends no claim that these checks refuse, but another caller of a store
 // may. For example, a weight that is not positive would make room for other claims.
 //
-// Each store adds its own checks. In Redis a lease and an owner must not contain a space,
-// because spaces separate the parts of an entry. Dates of PostgreSQL have a maximum, and
-// sessions of ZooKeeper cannot store records. redlock checks only that a majority can
-// decide a claim; its nodes check the rest. memstore uses only CheckKey, and only for
-// operators. It has no format, and accepts any key except "", and any value and limit.
-// core/storetest builds broken stores on memstore, with claims beyond store.All.
+// Each store adds its own checks. In Redis a lease and an owner must not contain a
+// space, because spaces separate the parts of an entry. Dates of PostgreSQL have a
+// maximum, and sessions of ZooKeeper cannot store records. redlock checks only that a
+// majority can decide a claim. Its nodes check everything else. memstore uses only
+// CheckKey, and only for operators. memstore has no stored format, so it accepts any
+// key except "", any value and any limit. core/storetest builds broken stores on
+// memstore, and their claims exceed store.All.
 package claims
 
 import (
@@ -27,7 +28,8 @@ const (
 	// could never be granted again.
 	maxToken = 1 << 52
 	// maxValue is the maximum length of a record's value in bytes. Redis accepts no
-	// argument of more than 512 MiB, and does nothing else while it copies one.
+	// argument of more than 512 MiB, and serves no other request while it copies an
+	// argument.
 	maxValue = 64 << 20
 	// maxAttempt is the highest number of attempts in a record. It fits an int on every
 	// platform, so that every process can read a number that another process has saved.
@@ -35,8 +37,8 @@ const (
 )
 
 // Check returns an error if c is not allowed for op: "acquire", "extend", "release" or
-// "watch". It checks the fields that op uses. The error is store.ErrInvalid. For a
-// required token of a claim that is not exclusive it is store.ErrUnsupported.
+// "watch". It checks the fields that op uses. The error matches store.ErrInvalid, or
+// store.ErrUnsupported if a claim that is not exclusive requires a token.
 func Check(s, op string, c *store.Claim, braces bool) error {
 	fault := badKey(c.Key, braces)
 	switch {

@@ -12,7 +12,7 @@ import (
 )
 
 // TestCheck checks that each fault is refused by the operations that use the faulty
-// field, and by no others.
+// field, and by no other operation.
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	ops := []string{"acquire", "extend", "release", "watch"}

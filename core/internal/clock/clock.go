@@ -8,7 +8,7 @@ import (
 
 // Moment is a point on the monotonic clock, with the total suspension of the machine
 // until that point. The monotonic clock stops while the machine is suspended, but the
-// clocks of other machines continue. So the time since a moment counts both.
+// clocks of other machines continue. So the time since a moment includes suspension.
 type Moment struct {
 	at     time.Duration // the time since started
 	asleep time.Duration
@@ -45,10 +45,11 @@ func (m Moment) Slept(start Moment) bool { return m.asleep-start.asleep > noise 
 func (m Moment) Time() time.Time { return started.Add(m.at) }
 
 // cached returns moments without reading the machine's total suspension each time,
-// which takes system calls. It reads the total only if the wall clock has moved against
-// the monotonic clock since the last reading. When the machine resumes, the kernel adds
-// the time of the suspension to the wall clock and to CLOCK_BOOTTIME. Other changes of
-// the wall clock only cause an unnecessary reading. cached is safe for concurrent use.
+// because that reading takes system calls. It reads the total only if the wall clock
+// has moved against the monotonic clock since the last reading. When the machine
+// resumes, the kernel adds the time of the suspension to the wall clock and to
+// CLOCK_BOOTTIME. Other changes of the wall clock only cause an unnecessary reading.
+// cached is safe for concurrent use.
 type cached struct {
 	suspended func() time.Duration
 	last      atomic.Pointer[reading]

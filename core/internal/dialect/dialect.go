@@ -16,7 +16,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// SchemaVersion is the version of the tables that Schema makes.
+// SchemaVersion is the version of the tables that Schema creates.
 const SchemaVersion = 7
 
 // Dialect writes the statements for one kind of database. Load, List, Dead, Save, Take,
@@ -35,11 +35,11 @@ type Dialect interface {
 	Hidden(tables ...string) Statement
 	// Creation names the rights that the user of Schema needs.
 	Creation() string
-	// Schema returns the statements that make the tables. Running them again changes
+	// Schema returns the statements that create the tables. Running them again changes
 	// nothing.
 	Schema() []string
-	// Lock keeps others from making the tables until the end of the transaction. It may
-	// be empty.
+	// Lock keeps other processes from creating the tables until the end of the
+	// transaction. It may be empty.
 	Lock() Statement
 	// Version reads the version of the tables, after Schema. SetVersion writes the
 	// version of new tables.
@@ -51,12 +51,12 @@ type Dialect interface {
 	// files. The first database has the tables. Its file is empty if the database is in
 	// memory. File returns an empty Statement if the database is on a server.
 	File() Statement
-	// Rights returns the rights that a user needs. If there is a right to the schema, it
-	// is the first one.
+	// Rights returns the rights that a user needs. The right to the schema is the
+	// first, if there is such a right.
 	Rights() []Right
 
-	// Take returns the token: as a row, or as the insert ID if Numbered returns true.
-	// If Take does not grant, there is no row, or the insert ID is 0.
+	// Take returns the token as a row, or as the insert ID if Numbered returns true. If
+	// Take does not grant, there is no row, or the insert ID is 0.
 	Take(c store.Claim, version int64) Statement
 	Numbered() bool
 	// Give changes one row, or none.
@@ -80,23 +80,23 @@ type Dialect interface {
 	// key.
 	Save(key string, old, e casstore.Entry) Statement
 	Raise(token uint64) Statement
-	// Delete deletes the rows of items whose version is unchanged. It deletes none if
-	// the server's time is before the time at which items were read. A server with
-	// another clock may have read them. It waits for no locked row, except on SQLite,
-	// where a transaction locks the file.
+	// Delete deletes the rows of items whose version is unchanged. If the server's time
+	// is before the Now of an item, Delete deletes nothing. A server with another clock
+	// may have read the items. Delete waits for no locked row, except on SQLite, where
+	// a transaction locks the file.
 	Delete(items []casstore.Item) Statement
 
 	// ID reads the ID of the tables. The ID is random, and a copy of the database has
 	// the same ID.
 	ID() Statement
-	// Inside reads these values in the transaction of the caller: whether its isolation
-	// level is fit for a Commit, whether its tables are the original and not a logical
-	// replica, the ID and the version of the tables, and the maximum length of a
-	// statement.
+	// Inside reads five values in the transaction of the caller. The first reports
+	// whether the transaction's isolation level is fit for a Commit. The second reports
+	// whether the tables are the original, and not a logical replica. The others are
+	// the ID and the version of the tables, and the maximum length of a statement.
 	Inside() Statement
 	// LoadLocked reads like Load, in the transaction of the caller. It reads the newest
-	// row, without its value, and keeps others from changing the row. It reads no row if
-	// key has none. SaveLocked changes that row.
+	// row, without its value, and keeps other transactions from changing the row. If
+	// key has no row, LoadLocked reads none. SaveLocked changes that row.
 	LoadLocked(key string) Statement
 	SaveLocked(key string, old, e casstore.Entry) Statement
 	// Proof proves that a transaction of the caller is open.
@@ -110,8 +110,8 @@ type Dialect interface {
 	Note(resource string, token uint64) Statement
 	Seen(resource string) Statement
 	// TokenRights names the rights of the caller's user for Note and Seen. CommitRights
-	// names those for Inside, LoadLocked and SaveLocked. They are "" if the database has
-	// no users.
+	// names the rights for Inside, LoadLocked and SaveLocked. Both are "" if the
+	// database has no users.
 	TokenRights() string
 	CommitRights() string
 }
@@ -132,8 +132,8 @@ type Proof struct {
 }
 
 // savepoint proves a transaction on databases where a savepoint does not begin one.
-// Outside a transaction, MariaDB and MySQL fail at the second statement, and PostgreSQL
-// at the first.
+// Outside a transaction, the second statement fails on MariaDB and MySQL, and the first
+// on PostgreSQL.
 var savepoint = []string{"SAVEPOINT lockkit", "RELEASE SAVEPOINT lockkit"}
 
 // Statement is the text of a statement, with its arguments if it has any.
@@ -225,7 +225,7 @@ const (
 	// settled limits the time between a Load and a Save that changes something, in
 	// microseconds. For a long value a Save has more time.
 	settled = 1_000_000
-	// pace is the speed of a value on a slow network, in bytes per microsecond.
+	// pace is the assumed speed of a slow network, in bytes per microsecond.
 	pace = 32
 )
 

@@ -25,10 +25,10 @@ const (
 	// and so locks, the row of the version. Because a grant does not wait, it does not
 	// delay a statement that raises the floor. MySQL reads mysqlNoWait as a comment.
 	mysqlNoWait = "/*M! SET STATEMENT innodb_lock_wait_timeout=0 FOR */ "
-	// mysqlNewest makes a locking read return the newest row, even in a transaction with
-	// an older snapshot. MySQL always does this. MariaDB 11.6.2 and later would
-	// otherwise end that transaction with error 1020, because the watchdog has written
-	// to the row meanwhile.
+	// mysqlNewest makes a locking read return the newest row, even in a transaction
+	// with an older snapshot. MySQL always reads the newest row. Without mysqlNewest,
+	// MariaDB 11.6.2 and later would end that transaction with error 1020 if the
+	// watchdog has written to the row meanwhile.
 	mysqlNewest = "/*M!110602 SET STATEMENT innodb_snapshot_isolation=0 FOR */ "
 	// mysqlAlone is true if the session commits each statement and reads only committed
 	// rows. An uncommitted answer of a Commit can still be rolled back. Only MariaDB can
@@ -183,8 +183,8 @@ func (d MySQL) Give(c store.Claim, version int64) Statement {
 const mysqlRows = " FORCE INDEX (PRIMARY)"
 
 // Extend implements Dialect. A row that another transaction has locked does not delay
-// the others. Because of the LIMIT the inner query runs first, as a separate step, and
-// locks the rows that are free.
+// the extension of other rows. Because of the LIMIT the inner query runs first, as a
+// separate step, and locks the rows that are free.
 func (d MySQL) Extend(claims []store.Claim, ttl time.Duration, version int64) Statement {
 	t, us := d.text(), ttl.Microseconds()
 	t.add(mysqlNoWait, "UPDATE (SELECT name FROM lockkit_locks", mysqlRows, " WHERE ").these(claims, "").add(" AND ", mysqlHeld, " AND ", mysqlAlone)
@@ -204,8 +204,8 @@ func (d MySQL) rows(id string, value bool) *text {
 }
 
 // Load implements Dialect. With Current it reads the newest row with a lock, as for a
-// write. It ends in FOR UPDATE, by which proxies that send reads to replicas recognize a
-// statement for the primary. The subqueries lock nothing.
+// write. Proxies that send reads to replicas recognize the FOR UPDATE at its end, and
+// send the statement to the primary. The subqueries lock nothing.
 func (d MySQL) Load(key string, w casstore.Want) Statement {
 	if !w.Current {
 		return d.rows(mysqlServer("f.id")+",@@max_allowed_packet", w.Value).add("LEFT JOIN lockkit_locks k ON k.name=").name(key).end()
@@ -215,8 +215,8 @@ func (d MySQL) Load(key string, w casstore.Want) Statement {
 	return t.add(" FROM (SELECT 1 AS one) f LEFT JOIN lockkit_locks k ON k.name=").name(key).add(" FOR UPDATE").end()
 }
 
-// ofVersionRow returns an expression for a column of the row of lockkit_version. Without
-// a row, its value is missing.
+// ofVersionRow returns an expression for a column of the row of lockkit_version.
+// Without a row, the value of the expression is the parameter missing.
 func ofVersionRow(column, missing string) string {
 	return "COALESCE((SELECT " + column + " FROM lockkit_version)," + missing + ")"
 }

@@ -15,7 +15,8 @@ import (
 // exactly the types of the system's operators. For other types an operator in the search
 // path might match better.
 type PostgreSQL struct {
-	// Literal makes statements without arguments, for the simple protocol.
+	// Literal makes the values literals, so that the statements have no arguments, as
+	// the simple protocol needs.
 	Literal bool
 }
 
@@ -136,7 +137,7 @@ func (d PostgreSQL) Give(c store.Claim, version int64) Statement {
 }
 
 // Extend implements Dialect. A row that another transaction has locked does not delay
-// the others.
+// the extension of other rows.
 func (d PostgreSQL) Extend(claims []store.Claim, ttl time.Duration, version int64) Statement {
 	t, us := d.text(), ttl.Microseconds()
 	t.add("WITH c AS MATERIALIZED ", durable, ",l AS MATERIALIZED (SELECT name FROM lockkit.locks WHERE ").these(claims, "")
@@ -150,8 +151,8 @@ func (d PostgreSQL) Extended(claims []store.Claim, version int64) Statement {
 	return d.text().written("lockkit.locks", claims, version).end()
 }
 
-// rows begins the statements that read rows. original is true in a table that no
-// subscription writes.
+// rows begins the statements that read rows. original is an expression that is true if
+// no subscription writes the table.
 func (d PostgreSQL) rows(original, id string, value bool) *text {
 	return d.text().add("SELECT true,", isPrimary, ",", original, ",f.version,", id, ",", postgresNow, ",f.token", rowColumns, valueColumn(value), "::bytea FROM lockkit.version f ")
 }
@@ -211,8 +212,8 @@ func WakeUp(key, lease string) string {
 }
 
 // wake makes a statement that has changed a row notify the claims of leases. If a stuck
-// listener has filled half of the queue of notifications, wake sends none, so that the
-// statement does not fail.
+// listener has filled half of the queue of notifications, wake sends no notification,
+// so that the statement does not fail.
 func (t *text) wake(key string, leases []string) *text {
 	if len(leases) == 0 {
 		return t
@@ -254,8 +255,8 @@ func (d PostgreSQL) Delete(items []casstore.Item) Statement {
 func (PostgreSQL) ID() Statement { return Statement{Text: "SELECT id FROM lockkit.version"} }
 
 // Inside implements Dialect. Above READ COMMITTED, the transaction may read the row as
-// it was before the last extension, and could then not write it. A logical replica has
-// the ID of its origin.
+// it was before the last extension, and then cannot write it. A logical replica has the
+// ID of its origin.
 func (PostgreSQL) Inside() Statement {
 	return Statement{Text: "SELECT pg_catalog.current_setting('transaction_isolation') IN ('read committed','read uncommitted')," +
 		isOriginal + ",f.id,f.version,0 FROM lockkit.version f"}

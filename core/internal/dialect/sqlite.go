@@ -178,8 +178,8 @@ func (d SQLite) SaveLocked(key string, old, e casstore.Entry) Statement {
 // only ends a transaction that this script has begun.
 const sqliteBegin = "BEGIN;ROLLBACK"
 
-// Proof implements Dialect. A savepoint cannot prove an open transaction, because it
-// begins one if there is none.
+// Proof implements Dialect. A savepoint cannot prove an open transaction, because
+// outside a transaction it begins one.
 func (SQLite) Proof() Proof { return Proof{Fail: sqliteBegin} }
 
 // Idle implements Dialect.

@@ -8,7 +8,6 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// text builds a statement.
 type text struct {
 	b     []byte
 	args  []any
@@ -133,7 +132,7 @@ func (t *text) soon(now string, old, e *casstore.Entry) *text {
 	return t.add(" AND ", now, " BETWEEN ").num(at).add(" AND ").num(at + settled + int64(len(e.Value)/pace))
 }
 
-// written adds the statement that reads the names of the rows of claims that have the
+// written adds the statement that reads the names of the claims' rows with this
 // version.
 func (t *text) written(locks string, claims []store.Claim, version int64) *text {
 	t.add("SELECT name FROM ", locks, " WHERE version=").num(version).add(" AND name IN (")

@@ -11,11 +11,11 @@ import (
 // empty. It is not safe for concurrent use.
 //
 // A Queue is a heap that contains the due times, so that comparing touches no value. A
-// value does not store its position in the heap either: each move in the heap would
-// then write to a value, and a hundred thousand values do not fit in the processor's
+// value does not store its position in the heap either, because each move in the heap
+// would then write to a value. A hundred thousand values do not fit in the processor's
 // cache. So a removed value leaves a stale item behind, which is removed when it comes
-// to the front. If there are more than 64 stale items and they are the majority, all of
-// them are removed.
+// to the front. Remove removes all stale items if they are the majority and more than
+// 64, or if no other items are left.
 type Queue[T any] struct {
 	items items[T]
 	stale int

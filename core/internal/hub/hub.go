@@ -17,7 +17,7 @@ const keep = time.Minute
 
 // Hub manages the watches of a store. Each watch has data of type D, which the Hub's
 // mutex guards. The first watch opens a connection. After the connection breaks, the
-// next watch opens another one. A Hub is safe for concurrent use.
+// next watch opens another connection. A Hub is safe for concurrent use.
 type Hub[D any] struct {
 	listen func(ctx context.Context, l *Listener[D]) error
 
@@ -87,7 +87,7 @@ func (h *Hub[D]) Watch(ctx context.Context, of string, limit time.Duration, late
 	return w.ch, nil
 }
 
-// join adds w to the connection. It opens a connection if there is none.
+// join adds w to the connection. If there is no connection, join opens one.
 func (h *Hub[D]) join(w *watch[D]) (*Listener[D], error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -120,7 +120,6 @@ func (h *Hub[D]) open() *Listener[D] {
 	return l
 }
 
-// leave removes w from the connection.
 func (h *Hub[D]) leave(w *watch[D]) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -142,7 +141,8 @@ func (h *Hub[D]) leave(w *watch[D]) {
 	}
 }
 
-// Each calls f with the data of each watch for of, and reports whether there is one.
+// Each calls f with the data of each watch for of, and reports whether there is a
+// watch.
 func (h *Hub[D]) Each(of string, f func(*D)) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -9,7 +9,6 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// id matches the ID of a process.
 var id = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
 // EncodeCard returns the stored form of c. It returns store.ErrInvalid for a card that

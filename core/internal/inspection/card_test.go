@@ -10,8 +10,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// FuzzDecodeCard decodes any text that others may have stored in place of a card. The
-// text is rejected, or decoded to a card that can be stored and shown again.
+// FuzzDecodeCard decodes any text that other programs may have stored in place of a
+// card. The text is rejected, or decoded to a card that can be stored and shown again.
 func FuzzDecodeCard(f *testing.F) {
 	text, err := inspection.EncodeCard("test", store.Card{
 		Process: "AAAAAAAA", Service: "\x1b[2J\u202e", Host: "<b>", PID: -1, Start: time.Unix(1, 0),

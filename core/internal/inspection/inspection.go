@@ -35,7 +35,7 @@ func Lost(op string) error {
 // Process returns id if it can be the ID of a Locker, as returned by store.ProcessOf,
 // and "" otherwise.
 func Process(id string) string {
-	return store.ProcessOf(id + "AAAAAAAAAAAAAAAAAAAAAAAAAA") // the ID of one of its leases
+	return store.ProcessOf(id + "AAAAAAAAAAAAAAAAAAAAAAAAAA") // in the form of a lease's ID
 }
 
 // Age returns the time since a grant, or 0 if unknown. The token is the time of the

@@ -55,7 +55,7 @@ func (s *State) saveFor(now time.Time, c store.Claim) {
 }
 
 // saved reports whether c's lease has saved the record of c, and no run has begun
-// since. The same release is then a repetition after a lost reply.
+// since. A release of c is then a duplicate, for example after a lost reply.
 func (s *State) saved(c store.Claim) bool {
 	r := s.Record
 	return c.Record != nil && r != nil && r.Saver == c.Lease &&

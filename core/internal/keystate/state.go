@@ -4,9 +4,9 @@
 // for example by compare-and-set.
 //
 // The result of an operation depends only on the State and the arguments. An operation
-// reads no clock and does not block. It does not wake waiters, and returns the leases
-// of the waiting claims to wake instead. A State is plain data and not safe for
-// concurrent use. The caller has checked claims as store.Checker does.
+// reads no clock and does not block. It does not wake waiters itself, but returns the
+// leases of the waiting claims that the caller must wake. A State is plain data and not
+// safe for concurrent use. The caller has checked claims as store.Checker does.
 package keystate
 
 import (
@@ -23,9 +23,8 @@ type State struct {
 	Waiters []Waiter    // in the order of their arrival
 	Tombs   []Tombstone // in the order of their first release
 	// Token is the first token of the last grant, which also owns the next
-	// store.TokenStep-1 tokens. If a State is created again after its key was
-	// forgotten, it starts with the highest forgotten token, unless the clock has
-	// certainly passed that token.
+	// store.TokenStep-1 tokens. If a key was forgotten, its next State starts with the
+	// highest forgotten token, unless the clock has certainly passed that token.
 	Token  uint64
 	Record *Record // nil if there is no record
 }
@@ -72,7 +71,7 @@ type Record struct {
 // still ahead of the clock cannot be forgotten.
 func (s *State) Empty(now time.Time) bool {
 	if len(s.Holds) > 0 && s.Holds[0].Until.After(now) {
-		return false // the usual case, without a visit of all entries
+		return false // the usual case, without visiting all entries
 	}
 	s.expire(now)
 	return len(s.Holds) == 0 && len(s.Waiters) == 0 && len(s.Tombs) == 0 && s.Record == nil &&

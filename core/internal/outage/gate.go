@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	// patience is the maximum time that Enter waits for the probe. If the server comes
-	// back in this time, the waiting callers succeed.
+	// patience is the maximum time that Enter waits for the probe. If the server
+	// answers within this time, the waiting callers succeed.
 	patience = 100 * time.Millisecond
 	// pace is the minimum time between the end of a probe and the start of the next
-	// one.
+	// probe.
 	pace = 20 * time.Millisecond
 	// probePause is the minimum time between two probes while the gate is open. A
 	// caller that leaves without an answer starts a probe, and callers may leave all
@@ -28,10 +28,10 @@ const (
 )
 
 // Gate is open or closed, depending on the outcomes of the calls to one server. The
-// first call or probe that could not reach the server closes it, and any answer opens
-// it. While it is closed, one probe at a time tests the server, on behalf of all
-// callers that want to enter. A Gate is safe for concurrent use. Its zero value is
-// open, and stays open until Watch.
+// first call or probe that could not reach the server closes the gate, and any answer
+// opens it. While the gate is closed, one probe at a time tests the server, on behalf
+// of all callers that want to enter. A Gate is safe for concurrent use. Its zero value
+// is open, and stays open until Watch.
 type Gate struct {
 	answers atomic.Uint64         // the number of answers so far; it wraps around
 	why     atomic.Pointer[error] // the error of the connection; nil while the gate is open
@@ -39,7 +39,7 @@ type Gate struct {
 	mu    sync.Mutex
 	probe func(ctx context.Context) error // nil before Watch and after Close
 	limit time.Duration
-	done  chan struct{}      // closed at the end of the probe in progress; nil if there is none
+	done  chan struct{}      // closed at the end of the probe in progress; nil if there is no probe
 	last  time.Time          // the end of the last probe
 	stop  context.CancelFunc // stops the probe
 
@@ -47,16 +47,16 @@ type Gate struct {
 }
 
 // Watch makes the gate close while the server is down. probe sends the server a request
-// that changes nothing, on a separate connection. Its ctx is done after limit, and
-// probe must return soon after that.
+// that changes nothing, on a separate connection. The ctx of probe is done after limit,
+// and probe must then return soon.
 func (g *Gate) Watch(limit time.Duration, probe func(ctx context.Context) error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.limit, g.probe = limit, probe
 }
 
-// Mark identifies the moment at which a call began, by the number of answers until
-// then.
+// Mark identifies the moment at which a call began by the number of answers before that
+// moment.
 type Mark uint64
 
 // Begin returns the mark for a call that begins now.
@@ -96,10 +96,10 @@ func (g *Gate) fail(begun Mark, err error) {
 	}
 }
 
-// Doubt records that a call got no answer. Its caller may have had little time, or its
-// connection may have been idle too long or lost. So a missing answer only starts a
-// probe. Doubt returns the result of Why. If the gate is open and the deadline of ctx
-// has passed, Doubt first waits for the end of the probe, for at most 10 ms.
+// Doubt records that a call got no answer. The caller may have had little time, or its
+// connection may be lost. So a missing answer only starts a probe. Doubt returns the
+// result of Why. If the gate is open and the deadline of ctx has passed, Doubt first
+// waits for the end of the probe, for at most 10 ms.
 func (g *Gate) Doubt(ctx context.Context, begun Mark) error {
 	g.mu.Lock()
 	if g.Begin() == begun && (g.Why() != nil || time.Since(g.last) >= probePause) {
@@ -124,10 +124,10 @@ func (g *Gate) Why() error {
 	return nil
 }
 
-// Enter returns nil while the gate is open. Otherwise it waits for at most 100 ms for
-// the probe in progress, or for a new one. If the gate is still closed then, Enter
-// returns an error for which Known returns true. If ctx is done, the error also matches
-// the cause of ctx.
+// Enter returns nil while the gate is open. Otherwise Enter waits for at most 100 ms
+// for the probe in progress, or for a new probe. If the gate is still closed then,
+// Enter returns an error for which Known returns true. If ctx is done, the error also
+// matches the cause of ctx.
 func (g *Gate) Enter(ctx context.Context) error {
 	if g.Why() == nil {
 		return nil

@@ -38,7 +38,7 @@ func hangs(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// sim runs f with a gate whose probes return the result of answer.
+// sim runs f with a gate. The gate's probes return the result of answer.
 func sim(t *testing.T, name string, answer func(ctx context.Context) error, f func(t *testing.T, s *server)) {
 	t.Run(name, func(t *testing.T) {
 		t.Parallel()
@@ -241,8 +241,8 @@ func TestGate(t *testing.T) {
 			t.Error("the gate is open")
 		}
 	})
-	// The error does not match context.DeadlineExceeded of the probe, which could be
-	// mistaken for the end of the caller's context.
+	// The error does not match context.DeadlineExceeded, because callers could mistake
+	// a time-out of the probe for the end of their own context.
 	sim(t, "end of a probe", hangs, func(t *testing.T, s *server) {
 		s.Failed(s.Begin(), fmt.Errorf("dial: %w", context.DeadlineExceeded))
 		if err := s.enter(t); errors.Is(err, context.DeadlineExceeded) || !strings.Contains(fmt.Sprint(err), "dial: context deadline") {

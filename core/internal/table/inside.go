@@ -10,8 +10,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Tx is a transaction of a caller. It sends each statement once. Its errors are those
-// of the driver.
+// Tx is a transaction of a caller. It sends each statement once. Its errors are the
+// driver's errors.
 type Tx interface {
 	// Change sends a statement and returns the number of rows that it has changed.
 	Change(ctx context.Context, st dialect.Statement) (int64, error)
@@ -19,8 +19,9 @@ type Tx interface {
 	// result has no row.
 	One(ctx context.Context, st dialect.Statement, to ...any) error
 	// IsWrongState reports whether a statement failed with err because a transaction
-	// was open, or because none was open. IsMissing reports whether it failed because a
-	// table is missing, and IsDenied whether it failed because the user lacks a right.
+	// was open, or because no transaction was open. IsMissing reports whether it failed
+	// because a table is missing, and IsDenied whether it failed because the user lacks
+	// a right.
 	IsWrongState(err error) bool
 	IsMissing(err error) bool
 	IsDenied(err error) bool
@@ -61,8 +62,8 @@ var _ casstore.Place = (*Inside)(nil)
 
 // Inside returns the Place in tx, a transaction that Prove has proven to be open. It
 // writes nothing. It fails with store.ErrUnsupported if the transaction is in another
-// database or in a logical replica, or if its isolation level does not allow saving a
-// record.
+// database or in a logical replica. It also fails with store.ErrUnsupported if the
+// isolation level does not allow saving a record.
 func (p *Place) Inside(ctx context.Context, tx Tx) (*Inside, error) {
 	var fit, original bool
 	var id string
@@ -126,8 +127,8 @@ func (in *Inside) Save(ctx context.Context, key string, old, e casstore.Entry) (
 }
 
 // advised returns err with the rights that the user of the transaction needs, if err is
-// about a right. Check does not test these rights, because that user may be another one
-// than the user of the locks.
+// about a right. Check does not test these rights, because that user may differ from
+// the user of the locks.
 func (in *Inside) advised(err error) error {
 	if err == nil || !in.tx.IsDenied(err) {
 		return err

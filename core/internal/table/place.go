@@ -18,11 +18,11 @@ import (
 
 // DB sends statements, each in its own transaction. An error matches
 // store.ErrUnavailable if nothing was changed. It also matches casstore.ErrConflict if
-// another statement is the reason.
+// another statement was the cause.
 type DB interface {
-	// Query sends a statement, and calls next for each row of the result. It also fails
-	// if the statement fails after a row, because the transaction can fail until the
-	// end of the result.
+	// Query sends a statement, and calls next for each row of the result. Query also
+	// fails if the statement fails after a row, because a transaction can fail until
+	// the end of its result.
 	Query(ctx context.Context, st dialect.Statement, next func(scan Scan) error) error
 	// Change sends a statement and returns the number of rows that it has changed.
 	Change(ctx context.Context, st dialect.Statement) (int64, error)
@@ -52,8 +52,9 @@ var (
 // Load implements casstore.Place. It fails with ErrHidden if the tables have no visible
 // version.
 //
-// While the ID of the tables is unknown, the Load of a run reads the newest row, and so
-// the ID at the server that writes. Then a Commit needs no round trip for the ID.
+// While the ID of the tables is unknown, the Load of a run reads the newest row, and
+// with it the ID at the server that writes. So a later Commit needs no round trip for
+// the ID.
 func (p *Place) Load(ctx context.Context, key string, w casstore.Want) (casstore.Entry, error) {
 	wanted := w
 	w.Current = w.Current || w.Value && p.id.Load() == nil
@@ -70,8 +71,8 @@ func (p *Place) Load(ctx context.Context, key string, w casstore.Want) (casstore
 	return items[0].Entry, nil
 }
 
-// ReadsElsewhere reports whether plain reads are answered by a different server from
-// the one that writes. It detects this only if their IDs differ.
+// ReadsElsewhere reports whether plain reads and reads of the newest row reach
+// different servers. It recognizes a different server only by a different ID.
 func (p *Place) ReadsElsewhere(ctx context.Context, key string) (bool, error) {
 	var ids [2]string
 	for i, w := range []casstore.Want{{}, {Current: true}} {
@@ -94,8 +95,8 @@ func (p *Place) Dead(ctx context.Context, most int) ([]casstore.Item, error) {
 	return p.read(ctx, p.Dialect.Dead(most), false)
 }
 
-// read returns the entries in the rows that st returns. A replica may answer it, unless
-// current is set. Its errors match store.ErrUnavailable.
+// read returns the entries in the rows that st returns. A replica may answer st, unless
+// current is set. The errors of read match store.ErrUnavailable.
 func (p *Place) read(ctx context.Context, st dialect.Statement, current bool) (items []casstore.Item, err error) {
 	err = p.DB.Query(ctx, st, func(scan Scan) error {
 		var r dialect.Row
@@ -152,8 +153,8 @@ var (
 	// accept writes.
 	ErrReplica = errors.New("the server that answers does not write, as a replica: send all statements to the primary")
 
-	// ErrSubscribed is the error of a read of the newest row that was answered by a
-	// logical replica, or by a server that has replaced its origin.
+	// ErrSubscribed is the error of a read of the newest row if a logical replica has
+	// answered, or a server that has replaced its origin.
 	ErrSubscribed = errors.New("a subscription writes the tables of the server that answers: send all statements to the primary, " +
 		"or DROP SUBSCRIPTION if this server has replaced it, Check has the statements")
 
@@ -161,15 +162,15 @@ var (
 	errNew = errors.New("the tables are of a newer version: update this program")
 )
 
-// IsReplica reports whether err is from a read that was answered by a server that may
-// not be the one that writes.
+// IsReplica reports whether a read failed with err because the server that answered may
+// not be the server that writes.
 func IsReplica(err error) bool {
 	return errors.Is(err, ErrReplica) || errors.Is(err, ErrSubscribed)
 }
 
 // fits returns an error if a statement of size bytes is longer than the server allows.
-// Otherwise the server would close the connection, and the outcome would be unknown. 0
-// for most means that the maximum is unknown.
+// If such a statement were sent, the server would close the connection, and the outcome
+// would be unknown. If most is 0, the maximum is unknown.
 func fits(size, most int64) error {
 	if most > 0 && size >= most {
 		return fmt.Errorf("the statement has %d bytes (less than %d): set max_allowed_packet", size, most)
@@ -241,8 +242,8 @@ func (p *Place) Raise(ctx context.Context, token uint64) error {
 // extended.
 func (p *Place) Extend(ctx context.Context, claims []store.Claim, version int64) ([]bool, error) {
 	done, order := make(map[string]bool, len(claims)), slices.Clone(claims)
-	// Rows are locked in one order, so that two such statements do not wait for each
-	// other.
+	// All such statements lock rows in the same order, so that two of them do not wait
+	// for each other.
 	slices.SortFunc(order, func(a, b store.Claim) int {
 		return cmp.Or(cmp.Compare(a.TTL, b.TTL), strings.Compare(a.Key, b.Key))
 	})

@@ -1,6 +1,7 @@
-// Package visible escapes characters of external texts that a reader cannot see, or that
-// control a terminal: all characters for which unicode.IsPrint returns false. Among
-// these are control characters, and characters that change the direction of writing.
+// Package visible escapes characters of external texts that a reader cannot see, or
+// that control a terminal. These are all characters for which unicode.IsPrint returns
+// false. They include control characters, and characters that change the direction of
+// writing.
 package visible
 
 import (
@@ -11,9 +12,9 @@ import (
 	"unicode/utf8"
 )
 
-// Text returns s with each such character as \u{202e}, and each byte that is not UTF-8
-// as \x{ff}. It also escapes a backslash that could begin such an escape. So different
-// texts have different results.
+// Text returns s with each of these characters in the form \u{202e}, and each byte that
+// is not UTF-8 in the form \x{ff}. It also escapes a backslash that could begin such an
+// escape. So different texts have different results.
 func Text(s string) string {
 	var b strings.Builder
 	for i, size := 0, 0; i < len(s); i += size {
@@ -31,8 +32,9 @@ func Text(s string) string {
 	return b.String()
 }
 
-// JSON returns a JSON text with each such character, except line ends, as \u202e. The
-// text must not have other white space between its tokens. The JSON value is unchanged.
+// JSON returns a JSON text with each of these characters, except line ends, in the form
+// \u202e. The text must not have other white space between its tokens. The JSON value
+// is unchanged.
 func JSON(text []byte) []byte {
 	var b []byte
 	for _, r := range string(text) {

@@ -40,7 +40,6 @@ func together(b *testing.B, n int, fn func(ctx context.Context, goroutine int) e
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "cycles/s")
 }
 
-// newLocker returns a Locker on a pool of the database.
 func newLocker(b *testing.B, d database) *core.Locker {
 	b.Helper()
 	locks, err := core.New(d.store(b), core.WithObserver(nil))
@@ -52,8 +51,8 @@ func newLocker(b *testing.B, d database) *core.Locker {
 }
 
 // BenchmarkMariaDB compares free locks with GET_LOCK, and measures one key that all
-// goroutines want. A lock of GET_LOCK ends with its connection, and has no TTL, no token
-// and no readers.
+// goroutines acquire. A lock of GET_LOCK ends with its connection, and has no TTL, no
+// token and no readers.
 func BenchmarkMariaDB(b *testing.B) {
 	d := database{sqlstore.MySQL, "mysql", mariaDB.Get(b).NewDatabase(b).DSN()}
 	locks, db := newLocker(b, d), d.open(b)

@@ -15,7 +15,6 @@ import (
 	"github.com/lockkit/lockkit/core/storetest"
 )
 
-// newPgstore returns a Store of package pgstore.
 func newPgstore(t testing.TB, pool *pgxpool.Pool, opts ...pgstore.Option) *pgstore.Store {
 	t.Helper()
 	s, err := pgstore.New(pool, opts...)
@@ -54,7 +53,7 @@ func onBoth(t *testing.T) (database, *pgxpool.Pool) {
 
 // TestContract_BesidePgstore checks that the stores of pgx and of database/sql use the
 // same tables and exclude each other. In each case one caller uses the first store, and
-// the other one the second.
+// the other caller uses the second.
 func TestContract_BesidePgstore(t *testing.T) {
 	t.Parallel()
 	for name, first := range map[string]int{"pgx first": 0, "sql first": 1} {
@@ -140,8 +139,8 @@ func TestPostgreSQL_WakeUps(t *testing.T) {
 	}
 }
 
-// TestCheckToken_BesidePgstore checks that each store refuses a token that is older than
-// one that the other store has seen.
+// TestCheckToken_BesidePgstore checks that each store refuses a token that is older
+// than the newest token that the other store has seen.
 func TestCheckToken_BesidePgstore(t *testing.T) {
 	t.Parallel()
 	d, pool := onBoth(t)

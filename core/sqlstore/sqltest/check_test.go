@@ -30,8 +30,8 @@ func unfit(t *testing.T, p *sqlstore.Store, faults ...string) {
 	}
 }
 
-// isUnavailableOnce reports whether err matches store.ErrUnavailable and contains its
-// text once.
+// isUnavailableOnce reports whether err matches store.ErrUnavailable and contains the
+// text of store.ErrUnavailable once.
 func isUnavailableOnce(err error) bool {
 	return errors.Is(err, store.ErrUnavailable) && strings.Count(err.Error(), store.ErrUnavailable.Error()) == 1
 }
@@ -100,8 +100,8 @@ func TestMariaDB_Check(t *testing.T) {
 	unfit(t, newStore(t, db, d), "as those of PostgreSQL")
 }
 
-// TestMariaDB_Columns checks that Check reports columns of other types: columns that
-// compare text by a collation, or that are too short.
+// TestMariaDB_Columns checks that Check reports columns that compare text by a
+// collation, or that are too short.
 func TestMariaDB_Columns(t *testing.T) {
 	t.Parallel()
 	s := mariaDB.Get(t).NewDatabase(t)
@@ -168,7 +168,7 @@ func TestSQLite_InMemory(t *testing.T) {
 		if err := sqlstore.Migrate(t.Context(), db, sqlstore.SQLite); !errors.Is(err, store.ErrUnsupported) || errors.Is(err, store.ErrUnavailable) {
 			t.Errorf("migrate %q: got %v, want %v", dsn, err, store.ErrUnsupported)
 		}
-		var both [2]*sql.Conn // with tables that a tool has made
+		var both [2]*sql.Conn // with tables that a tool has created
 		for i := range both {
 			conn, err := db.Conn(t.Context())
 			if err != nil {
@@ -218,8 +218,8 @@ func TestSQLite_Network(t *testing.T) {
 	}
 }
 
-// TestCheck_Rights revokes one right after the other, and checks that Check names its
-// GRANT. With all rights, Check succeeds.
+// TestCheck_Rights revokes one right after the other, and checks that Check names the
+// GRANT of each right. With all rights, Check succeeds.
 func TestCheck_Rights(t *testing.T) {
 	t.Parallel()
 	grants := []struct{ right, on string }{

@@ -21,8 +21,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// shop stands for a process with orders in one database and locks in the same or another
-// one.
+// shop stands for a process with orders in one database, and locks in the same or
+// another database.
 type shop struct {
 	db    *sql.DB // the pool for the orders
 	locks *core.Locker
@@ -61,7 +61,7 @@ func newRuns(t testing.TB, s core.Store, opts ...once.Option) (*core.Locker, *on
 // IF NOT EXISTS.
 var creating sync.Mutex
 
-// orders returns a pool for transactions on orders, and makes their table.
+// orders creates the table of the orders, and returns a pool for transactions on it.
 func (d database) orders(t testing.TB) *sql.DB {
 	t.Helper()
 	if d.driver == "sqlite" {
@@ -84,7 +84,6 @@ func insert(ctx context.Context, q sqlstore.Querier, key string) error {
 	return err
 }
 
-// count returns the number of orders with the name key.
 func (s *shop) count(t testing.TB, key string) (n int) {
 	t.Helper()
 	if err := s.db.QueryRowContext(context.Background(), "SELECT COUNT(*) FROM orders WHERE name='"+key+"'").Scan(&n); err != nil {
@@ -673,8 +672,8 @@ func deadlock(t *testing.T, s *shop, tx *sql.Tx, key string, postgres bool) {
 	t.Fatal("the transaction was never chosen as the victim")
 }
 
-// TestCommit_Levels checks that Commit refuses an isolation level at which it would read
-// a row from a snapshot, before it writes anything.
+// TestCommit_Levels checks that Commit writes nothing and fails at an isolation level
+// at which it would read a row from a snapshot.
 func TestCommit_Levels(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, d database) {
@@ -732,8 +731,8 @@ func behindProxy(t *testing.T, fn func(t *testing.T, direct, behind database, pr
 	})
 }
 
-// TestCommit_Unanswered loses the message with COMMIT, or its reply. Only Commit lets
-// package once find out the outcome in these cases.
+// TestCommit_Unanswered loses the message with COMMIT, or the reply to it. Because of
+// Commit, package once can still find out the outcome.
 func TestCommit_Unanswered(t *testing.T) {
 	t.Parallel()
 	behindProxy(t, func(t *testing.T, direct, behind database, proxy *testserver.Proxy, commit string) {
@@ -795,8 +794,9 @@ func TestCommit_NotKnown(t *testing.T) {
 }
 
 // TestCommit_MariaDBSnapshot checks a row that was changed since the snapshot of a
-// transaction. MariaDB before 11.6.2 refuses the row if innodb_snapshot_isolation is on.
-// Later servers accept it, because the statements of Commit turn that setting off.
+// transaction. MariaDB before 11.6.2 refuses the row if innodb_snapshot_isolation is
+// on. Later servers accept the row, because the statements of Commit turn that setting
+// off.
 func TestCommit_MariaDBSnapshot(t *testing.T) {
 	t.Parallel()
 	notOnMySQL(t, "innodb_snapshot_isolation")
@@ -846,8 +846,8 @@ func TestCommit_MariaDBAutocommitOff(t *testing.T) {
 	}
 }
 
-// TestCommit_MariaDBTooLong checks that Commit refuses an answer that is too long for
-// the server before it is sent.
+// TestCommit_MariaDBTooLong checks that Commit does not send an answer that is too long
+// for the server.
 func TestCommit_MariaDBTooLong(t *testing.T) {
 	t.Parallel()
 	d := onMariaDB(t)
@@ -901,9 +901,9 @@ func TestMariaDB_TooLong(t *testing.T) {
 
 // TestCommit_OtherHolds checks that open transactions do not delay the extension of
 // other holds of the process. First a transaction locks the row of its run by a Commit,
-// beside 511 other holds. Then another transaction locks the row of one of these. Even
-// over a slow network the rest are extended together. One by one, they would need a
-// round trip or two each.
+// beside 511 other holds. Then another transaction locks the row of one of these holds.
+// Even over a slow network the other holds are extended together. One by one, each of
+// them would need a round trip or two.
 func TestCommit_OtherHolds(t *testing.T) {
 	t.Parallel()
 	behindProxy(t, func(t *testing.T, direct, behind database, proxy *testserver.Proxy, _ string) {
@@ -998,9 +998,9 @@ func TestCommit_FullPool(t *testing.T) {
 	}
 }
 
-// TestCommit_RoundTrips counts the requests of a run with Commit. In its transaction
-// there are nine, and eight on PostgreSQL: BEGIN, INSERT, COMMIT and the statements of
-// Commit. Outside its transaction there are three.
+// TestCommit_RoundTrips counts the requests of a run with Commit. The run's transaction
+// sends nine requests, or eight on PostgreSQL: BEGIN, INSERT, COMMIT and the statements
+// of Commit. Outside the transaction the run sends three.
 func TestCommit_RoundTrips(t *testing.T) {
 	t.Parallel()
 	sent := func(proxy *testserver.Proxy) (n int) {

@@ -86,14 +86,13 @@ func TestCommit_FullDisk(t *testing.T) {
 	}
 }
 
-// isFull reports whether err names a full disk.
 func isFull(err error) bool {
 	return err != nil && (strings.Contains(err.Error(), "is full") || strings.Contains(err.Error(), "No space left"))
 }
 
-// TestPostgreSQL_CommitFullDisk checks a COMMIT that fails because the disk is full: a
-// deferred trigger writes more than there is room for. The answer is rolled back with the
-// order, and the run has failed.
+// TestPostgreSQL_CommitFullDisk checks a COMMIT that fails because the disk is full. A
+// deferred trigger writes more than the disk can hold. The answer is rolled back with
+// the order, and the run has failed.
 func TestPostgreSQL_CommitFullDisk(t *testing.T) {
 	t.Parallel()
 	disk, d := fullPostgres(t)

@@ -31,7 +31,7 @@ func (x transaction) SaveRun(ctx context.Context, s store.Store, c store.Claim) 
 func TestContract(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, d database) {
-		d.place(t) // makes the tables
+		d.place(t) // creates the tables
 		var alone sync.Mutex
 		files := t.TempDir()
 		storetest.Run(t, storetest.Harness{

@@ -22,8 +22,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// childEnv is an environment variable that makes the test binary a child, which runs one
-// call. Its value is a plan, with a line for each field.
+// childEnv is an environment variable that makes the test binary a child process, which
+// runs one call. The variable's value is a plan, with a line for each field.
 const childEnv = "LOCKKIT_COMMIT_CHILD"
 
 // plan describes the work of a child.
@@ -40,7 +40,6 @@ const (
 	afterCommit  = "after COMMIT"
 )
 
-// childMain is the main function of a child.
 func childMain(text string) int {
 	fields := strings.Split(text, "\n")
 	p := plan{fields[0], fields[1], fields[2], fields[3]}
@@ -185,7 +184,7 @@ func TestCommit_Killed(t *testing.T) {
 		}
 	}
 	everywhere(t, func(t *testing.T, d database) { killed(t, d, d.driver) })
-	t.Run("pgstore", func(t *testing.T) { // pgstore uses the tables of the sqlstore that settles
+	t.Run("pgstore", func(t *testing.T) { // the child uses pgstore, on the tables of the sqlstore that settles
 		t.Parallel()
 		killed(t, database{sqlstore.PostgreSQL, "pgx", postgres.Get(t).NewDatabase(t).URL()}, byPgstore)
 	})

@@ -11,9 +11,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// TestFullDisk checks a server with a full disk. It grants nothing that it cannot write,
-// and each result of an extension or a release is right. After room was made, everything
-// works again.
+// TestFullDisk checks a server with a full disk. The server grants nothing that it
+// cannot write, and each result of an extension or a release is right. When there is
+// room again, everything works.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	for name, begin := range map[string]func(t *testing.T) (*testserver.Disk, database){"mariadb": fullMariaDB, "postgres": fullPostgres} {

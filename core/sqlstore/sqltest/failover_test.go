@@ -38,8 +38,8 @@ func pairOfPostgres(t *testing.T, settings ...string) *pair {
 	return &pair{database{sqlstore.PostgreSQL, "pgx", primary.URLAt(proxy.Addr, "default_query_exec_mode=simple_protocol")}, proxy, primary.Addr, standby.Addr}
 }
 
-// pairOfMariaDB returns a primary and a server with read_only=1. Its user may not write
-// on the second one.
+// pairOfMariaDB returns a primary and a server with read_only=1. The database's user
+// may not write on the second server.
 func pairOfMariaDB(t *testing.T) *pair {
 	t.Helper()
 	primary, replica := testserver.StartMariaDB(t), testserver.StartMariaDB(t)
@@ -123,7 +123,8 @@ func TestFailover(t *testing.T) {
 				if n := len(p.proxy.Statements("INSERT INTO lockkit")) + len(p.proxy.Statements("UPDATE lockkit")); n > 1 {
 					t.Errorf("%s: it was sent %d times, want at most once", what, n)
 				}
-				// The former s may refuse calls, because it still takes the server to be down.
+				// The former s may refuse calls, because the server still counts as
+				// down for it.
 				s = newStore(t, db, p.behind)
 				var all sync.WaitGroup
 				for range size {

@@ -21,8 +21,8 @@ type faulty struct {
 	inserting, updating testserver.Match
 }
 
-// TestFaults loses, delays and doubles messages. It checks that the store reports an
-// unknown outcome or the right one.
+// TestFaults loses, delays and doubles messages. It checks that the store reports the
+// right outcome or an unknown outcome.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	for name, begin := range map[string]func(t *testing.T) *faulty{
@@ -53,8 +53,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// shared returns a claim on a key that others may hold too. Such a claim needs Load and
-// Save.
+// shared returns a claim that can share its key with other claims. Such a claim needs
+// Load and Save.
 func shared(key string) store.Claim {
 	c := claim(key, long)
 	c.Weight = 1
@@ -77,7 +77,6 @@ func release(t *testing.T, s *sqlstore.Store, c store.Claim) {
 	}
 }
 
-// holders returns the number of holds of key.
 func holders(t *testing.T, s *sqlstore.Store, key string) int {
 	t.Helper()
 	state, err := s.Look(t.Context(), key)
@@ -263,8 +262,8 @@ func eventually(t *testing.T, fn func() error) {
 	t.Fatalf("got %v after 30s, want nil", err)
 }
 
-// TestMariaDB_Killed checks that a server has all granted locks after it was killed and
-// restarted.
+// TestMariaDB_Killed checks that a server that was killed and restarted has all granted
+// locks.
 func TestMariaDB_Killed(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartMariaDB(t)
@@ -355,8 +354,8 @@ func TestNew_Invalid(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// TestWrongDialect checks the errors for the dialect of another database, which Check
-// names.
+// TestWrongDialect checks a Store with the dialect of another database. Its calls fail,
+// and Check names the dialect.
 func TestWrongDialect(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, d database) {

@@ -55,7 +55,6 @@ type database struct {
 	dsn     string
 }
 
-// everywhere runs fn on each database.
 func everywhere(t *testing.T, fn func(t *testing.T, d database)) {
 	t.Helper()
 	for name, make := range map[string]func(t *testing.T) database{
@@ -110,7 +109,7 @@ func (d database) open(t testing.TB) *sql.DB {
 	return db
 }
 
-// place returns a Place on the database, after it has made the tables.
+// place creates the tables, and returns a Place on the database.
 func (d database) place(t testing.TB) (*rows.Place, *sql.DB) {
 	t.Helper()
 	db := d.open(t)
@@ -120,7 +119,7 @@ func (d database) place(t testing.TB) (*rows.Place, *sql.DB) {
 	return rows.New(db, d.dialect.Dialect), db
 }
 
-// store returns a Store on the database, after it has made the tables.
+// store creates the tables, and returns a Store on the database.
 func (d database) store(t testing.TB) *sqlstore.Store {
 	t.Helper()
 	_, db := d.place(t)
@@ -185,7 +184,7 @@ func load(t *testing.T, p *rows.Place, key string, value bool) casstore.Entry {
 	return e
 }
 
-// save saves e over old, even if old was loaded long ago.
+// save replaces old by e, even if old was loaded long ago.
 func save(t *testing.T, p *rows.Place, key string, old, e casstore.Entry) bool {
 	t.Helper()
 	if e.Version == old.Version {

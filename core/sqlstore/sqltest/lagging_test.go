@@ -26,9 +26,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// splitter is a connector that sends plain reads to another server, as ProxySQL, MaxScale
-// and pgpool can do by their documentation. No test runs them. A transaction stays on the
-// server that writes.
+// splitter is a connector that sends plain reads to another server. By their
+// documentation, ProxySQL, MaxScale and pgpool can do the same. No test runs these
+// proxies. A transaction stays on the server that writes.
 type splitter struct {
 	of            driver.Driver
 	writes, reads string // DSNs
@@ -60,8 +60,8 @@ type splitConn struct {
 // with their rules.
 var sqlComment = regexp.MustCompile(`/\*.*?\*/ *`)
 
-// isPlainRead applies the rules that the documentation of ProxySQL recommends: a SELECT
-// is read from a replica, unless it ends in FOR UPDATE.
+// isPlainRead applies the rules that the documentation of ProxySQL recommends. By these
+// rules a replica answers a SELECT, unless it ends in FOR UPDATE.
 func isPlainRead(text string) bool {
 	text = sqlComment.ReplaceAllString(text, "")
 	return strings.HasPrefix(text, "SELECT") && !strings.HasSuffix(text, "FOR UPDATE")
@@ -398,8 +398,8 @@ func TestPostgreSQL_PromotedReplica(t *testing.T) {
 	}
 }
 
-// TestDelete_AnotherClock checks that no row is deleted if a server whose clock is ahead
-// has read it as dead.
+// TestDelete_AnotherClock checks that a row is not deleted because a server with a
+// clock that is ahead has read it as dead.
 func TestDelete_AnotherClock(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, d database) {

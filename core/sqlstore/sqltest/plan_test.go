@@ -14,8 +14,8 @@ import (
 var statementSettings = regexp.MustCompile(`^/\*M.*?\*/ `)
 
 // TestMariaDB_RowsByName checks that a statement about many rows of a small table finds
-// each row by its name. Otherwise the statement would also lock the rows of all other
-// keys.
+// each row by its name. A statement that reads all rows would also lock the rows of all
+// other keys.
 func TestMariaDB_RowsByName(t *testing.T) {
 	t.Parallel()
 	for _, rows := range []int{3, 30} {
@@ -61,7 +61,6 @@ func TestMariaDB_RowsByName(t *testing.T) {
 // access is the index by which a table is read, and the type of the read.
 type access struct{ key, kind string }
 
-// accessesOf returns the access to each table.
 func accessesOf(t *testing.T, explained *sql.Rows) map[string]access {
 	t.Helper()
 	defer explained.Close()

@@ -18,7 +18,7 @@ import (
 )
 
 // TestPostgreSQL_Pooler checks that a Store works behind a pooler in transaction mode,
-// with the setting of pgx with which pgx prepares no statements.
+// if pgx is set to prepare no statements.
 func TestPostgreSQL_Pooler(t *testing.T) {
 	t.Parallel()
 	testserver.RequirePgbouncer(t)
@@ -52,8 +52,8 @@ func TestPostgreSQL_Pooler(t *testing.T) {
 	}
 }
 
-// cycles takes and releases locks that others of the test also take, and checks their
-// tokens in transactions.
+// cycles takes and releases locks that other goroutines of the test also take. It
+// checks the tokens in transactions.
 func (s *shop) cycles(t *testing.T, inside, shared *atomic.Int32) {
 	for range 5 {
 		err := s.locks.Do(t.Context(), "one", func(ctx context.Context) error {
@@ -80,8 +80,9 @@ func (s *shop) cycles(t *testing.T, inside, shared *atomic.Int32) {
 	}
 }
 
-// TestPostgreSQL_PoolerPrepares checks the error behind a pooler if pgx prepares
-// statements, as it does by default: it names the setting, and nothing has changed.
+// TestPostgreSQL_PoolerPrepares checks calls behind a pooler if pgx prepares
+// statements, which is its default. The error names the setting, and the failed call
+// has changed nothing.
 func TestPostgreSQL_PoolerPrepares(t *testing.T) {
 	t.Parallel()
 	testserver.RequirePgbouncer(t)

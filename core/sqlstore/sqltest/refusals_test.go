@@ -62,10 +62,10 @@ func smallPostgres(t *testing.T) database {
 	return database{sqlstore.PostgreSQL, "pgx", s.NewDatabase(t).URL()}
 }
 
-// occupy opens sessions until the server of d refuses one. free closes them. A server
-// ends a session some time after its connection was closed. So occupy waits until the
-// server has no sessions except its own and those of pools, because the end of an older
-// session would make room later.
+// occupy opens sessions until the server of d refuses one. free closes these sessions.
+// A server ends a session some time after its connection was closed, and the end of an
+// older session would make room. So occupy waits until the server has only the sessions
+// of occupy and of pools.
 func occupy(t *testing.T, d database, pools ...*sql.DB) (free func()) {
 	t.Helper()
 	counting := map[string]string{
@@ -109,7 +109,7 @@ func occupy(t *testing.T, d database, pools ...*sql.DB) (free func()) {
 }
 
 // TestMariaDB_ReadOnly checks that a server that has become read-only changes nothing,
-// and that no hold is lost by this.
+// and that no hold is lost.
 func TestMariaDB_ReadOnly(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartMariaDB(t)

@@ -11,9 +11,9 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// limited makes a user with grants on an empty database with the tables. It returns the
-// database as seen by root and by the user, and the function that sends statements as
-// root, with the user's name for $user.
+// limited creates a user with grants on a database with empty tables. It returns the
+// database of root and of the user. asRoot sends statements as root, and replaces $user
+// by the user's name.
 func limited(t *testing.T, driver string, grants []string) (root, user database, asRoot func(sql string)) {
 	t.Helper()
 	name := "user" + strings.ToLower(rand.Text())[:10]
@@ -54,7 +54,7 @@ func withoutEach(t *testing.T, grants []string, words string, exec func(string),
 }
 
 // TestCheckToken_Rights checks that the error for a user without a right names the
-// rights of CheckToken, with which CheckToken works.
+// rights that CheckToken needs. With these rights CheckToken works.
 func TestCheckToken_Rights(t *testing.T) {
 	t.Parallel()
 	for driver, c := range map[string]struct {
@@ -119,8 +119,8 @@ func TestCheckToken_NoTables(t *testing.T) {
 	})
 }
 
-// TestCommit_Rights checks that the error for a user without a right names the rights of
-// a transaction with Commit, with which Commit works.
+// TestCommit_Rights checks that the error for a user without a right names the rights
+// that Commit needs. With these rights Commit works.
 func TestCommit_Rights(t *testing.T) {
 	t.Parallel()
 	for driver, c := range map[string]struct {

@@ -168,7 +168,7 @@ func TestMariaDB_AutocommitOff(t *testing.T) {
 }
 
 // TestMariaDB_ReadUncommitted checks that a session that reads uncommitted rows is
-// refused. It could return an answer that is rolled back later.
+// refused. Such a session could return an answer that is rolled back later.
 func TestMariaDB_ReadUncommitted(t *testing.T) {
 	t.Parallel()
 	d := onMariaDB(t)
@@ -226,7 +226,8 @@ func TestAnotherDriver(t *testing.T) {
 	}
 }
 
-// unchanged fails the test unless p changes nothing, and Load returns the reason.
+// unchanged fails the test unless p changes nothing, and the error of Load contains
+// why.
 func unchanged(t *testing.T, p, sound *rows.Place, held store.Claim, why string) {
 	t.Helper()
 	none := func(what string, ok bool, err error) {

@@ -28,7 +28,7 @@ func forget(proxy *testserver.Proxy) (last int) {
 	return last
 }
 
-// isPing reports whether a driver has sent r to see whether its connection is alive.
+// isPing reports whether a driver has sent r to test its connection.
 func isPing(r testserver.Request) bool {
 	return r.Name == "ping" || len(r.Args) > 0 && strings.Contains(r.Args[0], "-- ping")
 }

@@ -22,10 +22,11 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// meeting is a connector whose releases wait for each other: none is answered until size
-// of them are at the database at once. After that it delays the answers for a moment, so
-// that further releases can arrive. If silent is set, only the releases of these keys
-// wait: they do not arrive at the database until the channel heard is closed.
+// meeting is a connector whose releases wait for each other. It answers no release
+// until size releases are at the database at once. Then it delays the answers for a
+// moment, so that further releases can arrive. If silent is set, only the releases of
+// these keys wait, and they do not arrive at the database until the channel heard is
+// closed.
 type meeting struct {
 	of     driver.Driver
 	dsn    string
@@ -38,7 +39,8 @@ type meeting struct {
 	inFlight, most int
 }
 
-// newMeeting returns a meeting, and a pool of the database that connects by it.
+// newMeeting returns a meeting, and a pool of the database that connects through the
+// meeting.
 func newMeeting(t *testing.T, d database, size int, silent ...string) (*meeting, *sql.DB) {
 	t.Helper()
 	m := &meeting{of: d.open(t).Driver(), dsn: d.dsn, size: size, silent: silent, heard: make(chan struct{}), met: make(chan struct{})}
@@ -73,8 +75,8 @@ func (m *meeting) Connect(context.Context) (driver.Conn, error) {
 	return &meetingConn{c, m}, nil
 }
 
-// enter counts a release in. If the release is the last one for which the others wait,
-// enter makes them continue soon.
+// enter counts a release that has arrived. If the release is the last for which the
+// others wait, enter makes all of them continue soon.
 func (m *meeting) enter() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -171,8 +173,9 @@ func held(t *testing.T, s store.Inspector) (keys []string) {
 	}
 }
 
-// TestRelease_ManyKeys checks that the keys of one lease are released side by side: on
-// all connections of the pool, or on 32 connections of a pool without a limit.
+// TestRelease_ManyKeys checks that the keys of one lease are released side by side. The
+// releases use all connections of the pool, or 32 connections of a pool without a
+// limit.
 func TestRelease_ManyKeys(t *testing.T) {
 	t.Parallel()
 	const keys = 64

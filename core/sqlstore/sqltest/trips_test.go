@@ -61,8 +61,7 @@ func TestRoundTrips(t *testing.T) {
 }
 
 // TestSQLite_RoundTrips checks that the usual lock and its release are one statement
-// each. Before each statement a proof shows that no transaction is open. Holds are
-// extended together.
+// each, after a proof that no transaction is open. Holds are extended together.
 func TestSQLite_RoundTrips(t *testing.T) {
 	t.Parallel()
 	dsn := "file:" + filepath.Join(t.TempDir(), "locks.db") + "?_pragma=busy_timeout(1000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)"
@@ -102,8 +101,8 @@ func TestSQLite_RoundTrips(t *testing.T) {
 	}
 }
 
-// TestMariaDB_RoundTripsBesideALockedRow checks that a row that another transaction has
-// locked adds one round trip to the extension of the other rows.
+// TestMariaDB_RoundTripsBesideALockedRow checks that a row locked by another
+// transaction adds one round trip to the extension of the other rows.
 func TestMariaDB_RoundTripsBesideALockedRow(t *testing.T) {
 	t.Parallel()
 	server := mariaDB.Get(t).NewDatabase(t)

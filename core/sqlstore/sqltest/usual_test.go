@@ -15,7 +15,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// TestUsual checks the usual lock, which one statement takes and one releases.
+// TestUsual checks the usual lock. One statement takes this lock, and one releases it.
 func TestUsual(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, d database) {
@@ -27,7 +27,7 @@ func TestUsual(t *testing.T) {
 			if !ok {
 				t.Fatal("a free key: got a refusal, want a grant")
 			}
-			for _, c := range []store.Claim{other, first} { // for the lease itself an acquire needs Load and Save
+			for _, c := range []store.Claim{other, first} { // an acquire by the holding lease needs Load and Save
 				if _, ok := take(t, p, c); ok {
 					t.Error("a held key: got a grant, want a refusal")
 				}

@@ -17,16 +17,15 @@ import (
 type class int
 
 const (
-	unknown   class = iota // the statement may have taken effect; the driver judges the connection
+	unknown   class = iota // the statement may have taken effect; the driver decides whether to close the connection
 	ended                  // the statement may have taken effect; the connection is closed
 	unchanged              // nothing has changed; the connection is good, as for the next two classes
-	conflict               // nothing has changed, because of another statement; this one may be sent again
+	conflict               // nothing has changed, because of another statement; the failed statement can be sent again
 	present                // nothing has changed, because a row with the same key exists
 	closed                 // nothing has changed; the session is over, so the connection is closed
 	away                   // nothing has changed; the server takes no locks, so idle connections are closed too
 )
 
-// errPresent is the error of class present.
 var errPresent = errors.New("the row is there already")
 
 // classify returns err so that it matches store.ErrUnavailable if nothing was changed.
@@ -114,9 +113,9 @@ func classOfState(state string) class {
 
 // classOfNumber returns the class of the field Number of an error of
 // go-sql-driver/mysql. An error that the server finds in a statement rolls back the
-// statement, or the whole transaction. Numbers from 2000 to 2999 are errors of a client,
-// such as a proxy. 1105 stands for any error. An error during a COMMIT, or of a session
-// that ends, does not show what was committed.
+// statement, or the whole transaction. Numbers from 2000 to 2999 are errors of a
+// client, such as a proxy. 1105 is for errors without a number of their own. An error
+// during a COMMIT, or of a session that ends, does not show what was committed.
 //
 // https://dev.mysql.com/doc/refman/8.4/en/innodb-error-handling.html
 // https://dev.mysql.com/doc/mysql-errors/8.4/en/server-error-reference.html
@@ -125,7 +124,7 @@ func classOfNumber(n uint64) class {
 	switch n {
 	case 1020, 1205, 1213: // the row has changed since the snapshot, a lock wait, a deadlock
 		return conflict
-	case 1021: // no room for the temporary table of an extension; a Save needs none
+	case 1021: // no room for the temporary table of an extension; a Save needs no such table
 		return conflict
 	case 1062: // a duplicate key
 		return present
@@ -159,7 +158,7 @@ func classOfCode(code uint64) class {
 		return conflict
 	case 0: // no code
 		return unknown
-	case 8: // READONLY, also if the file was moved away
+	case 8: // READONLY; SQLite also returns it if the file was moved
 		return away
 	case 1, 3, 9, 13, 14, 15, // ERROR, PERM, INTERRUPT, FULL, CANTOPEN, PROTOCOL
 		17, 18, 19, 20, 21, 23, 25: // SCHEMA, TOOBIG, CONSTRAINT, MISMATCH, MISUSE, AUTH, RANGE
@@ -221,7 +220,6 @@ func routineOf(err error) string {
 	return ""
 }
 
-// isMissing reports whether err is the error of a missing table.
 func isMissing(err error) bool {
 	state := stateOf(err)
 	return field(err, "Number") == 1146 || state == "42P01" || state == "3F000" || strings.Contains(err.Error(), "no such table")
@@ -240,8 +238,8 @@ func field(err error, name string) uint64 {
 }
 
 // fieldOf returns the field name of err, or of an error that err wraps, if it is a
-// number or a text. Otherwise it returns the zero Value. With it this package recognizes
-// the errors of drivers that it does not import.
+// number or a text. Otherwise it returns the zero Value. With fieldOf this package
+// recognizes the errors of drivers that it does not import.
 func fieldOf(err error, name string) reflect.Value {
 	for ; err != nil; err = errors.Unwrap(err) {
 		v := reflect.Indirect(reflect.ValueOf(err))

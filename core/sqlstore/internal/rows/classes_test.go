@@ -218,8 +218,8 @@ func TestBadConnection(t *testing.T) {
 	}
 }
 
-// TestTake_CommitFails checks a grant whose COMMIT fails: PostgreSQL and SQLite return
-// the row of the grant before the COMMIT.
+// TestTake_CommitFails checks a grant whose COMMIT fails, because PostgreSQL and SQLite
+// return the row of the grant before the COMMIT.
 func TestTake_CommitFails(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

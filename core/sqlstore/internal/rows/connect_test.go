@@ -26,7 +26,7 @@ func slowly(d time.Duration) func(ctx context.Context) error {
 }
 
 // restarted returns a Place with idle connections that were opened before a restart of
-// the server, and its driver.
+// the server. It also returns the Place's driver.
 func restarted(t *testing.T, idle, most int) (*Place, *fake) {
 	t.Helper()
 	f := &fake{answers: []answer{{rows: 1}}}

@@ -16,16 +16,17 @@ import (
 type answer struct {
 	err  error // instead of a result; errDial: no connection is possible from then on
 	rows int64 // the number of changed rows
-	// tuple is a returned row, and end is the error after it, instead of the end of the
-	// result.
+	// tuple is a returned row. end is the error that follows this row instead of the
+	// end of the result.
 	tuple []driver.Value
 	end   error
 }
 
 var errDial = errors.New("connection refused")
 
-// fake is a driver without a database. It returns its answers in turn, and repeats the
-// last one. It records the statements. Its sessions have no open transaction.
+// fake is a driver without a database. It returns its answers one after the other, and
+// repeats the last answer. It records the statements. Its sessions have no open
+// transaction.
 type fake struct {
 	mu      sync.Mutex
 	answers []answer

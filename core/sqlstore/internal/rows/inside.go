@@ -13,8 +13,9 @@ import (
 
 // Inside returns the Place in the transaction that is open in q. It writes nothing. It
 // fails with store.ErrInvalid if no transaction is open. It fails with
-// store.ErrUnsupported if the transaction is in another database or a logical replica,
-// or if its isolation level is not fit to save an answer.
+// store.ErrUnsupported if the transaction is in another database or a logical replica.
+// It also fails with store.ErrUnsupported if the isolation level is not fit to save an
+// answer.
 func (p *Place) Inside(ctx context.Context, q Querier) (*table.Inside, error) {
 	if err := InTransaction(ctx, q, p.Dialect); err != nil {
 		return nil, err
@@ -43,7 +44,6 @@ func (p *Place) Note(ctx context.Context, q Querier, resource string, token uint
 	return 0, err
 }
 
-// caller implements table.Tx on q.
 type caller struct{ q Querier }
 
 // Change implements table.Tx.

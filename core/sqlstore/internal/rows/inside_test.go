@@ -46,8 +46,8 @@ func TestInside_NoTransaction(t *testing.T) {
 	}
 }
 
-// TestInside_Moved checks that a Commit on the server that had the rows before is
-// refused, after a Load was answered by another server.
+// TestInside_Moved checks that a Commit on the former server of the rows is refused
+// after another server has answered a Load.
 func TestInside_Moved(t *testing.T) {
 	t.Parallel()
 	row := func(id string) answer {

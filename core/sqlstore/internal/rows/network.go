@@ -25,7 +25,7 @@ func (p *Place) file(ctx context.Context, c *sql.Conn) (string, error) {
 	return file.String, err
 }
 
-// FileSystem returns the number that statfs has for the file system of a file. It fails
+// FileSystem returns the number of a file's file system, as statfs returns it. It fails
 // on systems without such numbers.
 var FileSystem = fileSystem
 

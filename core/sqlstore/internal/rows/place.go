@@ -44,7 +44,7 @@ type Place struct {
 
 	quiet bool // the driver does not ping an idle connection that leaves the pool
 
-	silent  atomic.Bool // a connection did not answer, so the next call pings the idle ones
+	silent  atomic.Bool // a connection did not answer, so the next call pings the idle connections
 	mu      sync.Mutex
 	renewed chan struct{} // closed when the idle connections were pinged; nil: no ping is in progress
 }
@@ -158,8 +158,8 @@ func (p *Place) Query(ctx context.Context, st dialect.Statement, next func(scan 
 }
 
 // call runs work on a connection, and classifies its error. If a connection is broken,
-// call uses another one. If the statement may have been sent before, the repetition has
-// no further effect. The outcome is then unknown unless a later try succeeds.
+// call uses another connection. If the statement may have been sent before, repeating
+// it has no further effect. The outcome is then unknown unless a later try succeeds.
 func (p *Place) call(ctx context.Context, work func(c *sql.Conn) error) error {
 	sent := false
 	for try := 1; ; try++ {
@@ -216,14 +216,15 @@ func shut(c *sql.Conn) {
 	_ = c.Raw(func(any) error { return driver.ErrBadConn })
 }
 
-// abandon closes the idle connections of the pool. They may lead to a server that has
-// become a replica. Connections in use stay open, until a server has refused them too.
+// abandon closes the idle connections of the pool, because they may lead to a server
+// that has become a replica. A connection in use stays open until the server refuses
+// its statement too.
 func (p *Place) abandon() {
 	p.mu.Lock()
 	renewed := p.renewed
 	p.mu.Unlock()
 	if renewed != nil {
-		<-renewed // until then the pings have the idle connections
+		<-renewed // until then the pings occupy the idle connections
 	}
 	p.eachIdle(func(_ context.Context, c *sql.Conn) { shut(c) })
 }
@@ -276,18 +277,18 @@ func (p *Place) eachIdle(do func(ctx context.Context, c *sql.Conn)) {
 				asked <- c
 			}()
 			var err error
-			if c, err = p.DB.Conn(ctx); err == nil { // an idle one, unless another call was faster
+			if c, err = p.DB.Conn(ctx); err == nil { // an idle connection, unless another call was faster
 				do(ctx, c)
 			}
 		}()
 	}
-	var all []*sql.Conn // put back only at the end, so that none is taken twice
+	var all []*sql.Conn // put back only at the end, so that no connection is taken twice
 	for ; running > 0 && ctx.Err() == nil; running-- {
 		select {
 		case c := <-asked:
 			all = append(all, c)
 		case <-ctx.Done():
-			running++ // this one has not returned
+			running++ // this goroutine has not returned
 		}
 	}
 	if running > 0 {
@@ -323,10 +324,10 @@ func (p *Place) use(ctx context.Context, c *sql.Conn, work func(c *sql.Conn) err
 }
 
 // connect takes a connection from the pool. A driver may ping an idle connection first,
-// without a time limit. So after silenceLimit connect also asks the pool for another
-// connection, and uses the one that arrives first. The first one may just as well be a
-// slow dial, so it continues. A caller that began again would lose the time of the dial,
-// and after a restart no call would get a connection.
+// without a time limit. So after silenceLimit, connect also calls another, and uses the
+// connection that arrives first. The first request continues unless the pool is full,
+// because it may be a slow dial. A caller that began again would lose the time of the
+// dial, and no call would get a connection after a restart of the server.
 func (p *Place) connect(ctx context.Context) (*sql.Conn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, connectTimeout, errNoConnection)
 	defer cancel()
@@ -346,10 +347,11 @@ func (p *Place) connect(ctx context.Context) (*sql.Conn, error) {
 	return nil, fmt.Errorf("%w: %w", errNoConnection, err)
 }
 
-// another takes a connection from the pool, without waiting for the ping of a silent one:
-// while all idle connections get a ping, the pool dials. In a full pool another first
-// calls stop, because the ping of a silent connection would leave no room. If the caller
-// leaves, the dial continues, and the next call finds the connection in the pool.
+// another takes a connection from the pool, without waiting for the ping of a silent
+// connection. It first pings all idle connections, so that the pool dials. If the pool
+// is full, another also cancels the first request by stop, because a pinged connection
+// would leave no room. If the caller leaves, the dial continues, and the next call
+// finds the connection in the pool.
 func (p *Place) another(ctx context.Context, stop func()) (*sql.Conn, error) {
 	p.silent.Store(true)
 	select {

@@ -35,9 +35,9 @@ func InTransaction(ctx context.Context, q Querier, d dialect.Dialect) error {
 		"after an error, as MySQL and MariaDB do by themselves after a deadlock: %w", store.ErrInvalid)
 }
 
-// idle fails with table.ErrOpen if c has an open transaction. It checks nothing if the
-// statements themselves check that. It asks the driver first, because the database's
-// proof takes up to two round trips.
+// idle fails with table.ErrOpen if c has an open transaction. If the statements
+// themselves check this, idle does nothing. It asks the driver first, because the
+// database's proof takes up to two round trips.
 func (p *Place) idle(ctx context.Context, c *sql.Conn) error {
 	proof := p.Dialect.Idle()
 	if proof.Succeed == nil || p.looks.Load() {
@@ -98,7 +98,7 @@ func isIdle(c *sql.Conn) (idle, known bool) {
 const inTransaction = 1
 
 // isWrongState reports whether a statement has failed because a transaction is open, or
-// because none is open.
+// because no transaction is open.
 func isWrongState(err error) bool {
 	return err != nil && (stateOf(err) == "25P01" || slices.Contains([]uint64{1305, 1568}, field(err, "Number")) ||
 		strings.Contains(err.Error(), "within a transaction")) // SQLite's error
