@@ -40,7 +40,7 @@ func Runs(o *once.Once, scope KeyFunc, opts ...Option) AnnotatedOption {
 }
 
 // Locks sets options of every Lock that an annotation names, such as TakeOwner or
-// Render. The settings of the annotation take precedence over them. Locks panics if an
+// Render. The settings of the annotation take precedence over opts. Locks panics if an
 // option is nil or not for Lock.
 func Locks(opts ...Option) AnnotatedOption {
 	opts = slices.Clip(slices.Clone(opts))
@@ -256,7 +256,7 @@ func fieldsOf(input protoreflect.MessageDescriptor, what string, paths []string)
 	return fields, nil
 }
 
-// declared is a rule of a .proto file, so the name of its method is not a typo.
+// declared is a rule of a .proto file. Its method's name cannot be a typo.
 type declared struct{ Rule }
 
 // isWritten reports whether a rule was written in Go.

@@ -20,9 +20,9 @@ import (
 )
 
 // Inspector shows the locks of a store, and removes holds. Its methods are safe for
-// concurrent use and return soon after ctx is done. Their errors match those of
+// concurrent use and return soon after ctx is done. Their errors match the errors of
 // store.Inspector: ErrInvalid, ErrUnsupported or ErrUnavailable. Revoke and ReleaseNow
-// have further errors. No error contains a key.
+// can also return ErrLost. No error contains a key.
 type Inspector struct {
 	config
 	store store.Inspector
@@ -168,7 +168,8 @@ func (in *Inspector) Look(ctx context.Context, key string) (Lock, error) {
 // The pages are in no particular order. Within a page, the lock with the oldest hold is
 // first. The store may have to walk over all its entries.
 //
-// next is the store's position, and can contain a key.
+// next is the store's position after the page, or "" after the last page. It can
+// contain a key.
 func (in *Inspector) List(ctx context.Context, after string, most int) (page []Lock, next string, err error) {
 	states, next, err := in.store.List(ctx, after, most)
 	if err != nil {
@@ -249,8 +250,8 @@ func (in *Inspector) Now(ctx context.Context) (Overview, error) {
 //
 // Revoke returns an error matching core.ErrLost if the hold does not exist. In that
 // case nothing has changed. After an error that matches none of store.Inspector's
-// errors, it is unknown whether the hold was removed. A second call shows whether it
-// was.
+// errors, it is unknown whether the hold was removed. A second call shows whether the
+// hold was removed.
 func (in *Inspector) Revoke(ctx context.Context, key, hold string) error {
 	return in.end(ctx, key, hold, time.Millisecond) // the store keeps the key taken for the rest of the hold
 }
@@ -318,8 +319,8 @@ func Name(key string) string {
 	return name
 }
 
-// known returns the contents of all cards. It returns none if the store has no cards,
-// or if they cannot be read.
+// known returns the contents of all cards. It returns nothing if the store has no
+// cards, or if the cards cannot be read.
 func (in *Inspector) known(ctx context.Context) (known cards) {
 	if in.cards == nil {
 		return known

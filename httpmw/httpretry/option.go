@@ -27,8 +27,9 @@ type config struct {
 var defaultRetry = retry.Policy{Initial: 100 * time.Millisecond, Max: 5 * time.Second, Multiplier: 2, Jitter: 0.5, Attempts: 8}
 
 // Hosts names the hosts that honor idempotency keys. New requires it. Requests to other
-// hosts pass by unchanged. "pay.example" names the host on the scheme's default port, and
-// "pay.example:8443" names that port. A name does not include subdomains. Several Hosts add up.
+// hosts are sent unchanged. "pay.example" names the host on the scheme's default port,
+// and "pay.example:8443" names that port. A name does not include subdomains. Several
+// Hosts add up.
 //
 // Name a host only if it promises that two requests with one key are carried out once. On
 // a host that ignores the header, a second try is a second payment. Hosts panics if there
@@ -49,9 +50,9 @@ func Hosts(hosts ...string) Option {
 }
 
 // Methods sets the methods that are covered, in upper case. The default is POST and
-// PATCH, as in stdmw.Idempotent. Requests of other methods pass unchanged. Name only methods
-// for which the hosts honor keys. Methods panics if there is no method, or if one is empty or
-// not in upper case.
+// PATCH, as in stdmw.Idempotent. Requests of other methods are sent unchanged. Name
+// only methods for which the hosts honor keys. Methods panics if there is no method, or
+// if one is empty or not in upper case.
 func Methods(methods ...string) Option {
 	if len(methods) == 0 || slices.ContainsFunc(methods, func(m string) bool { return m == "" || m != strings.ToUpper(m) }) {
 		panic(fmt.Sprintf("httpretry: Methods: %q has no method, or one that is empty or not in upper case", methods))
@@ -83,11 +84,11 @@ func TryTimeout(d time.Duration) Option {
 	return func(c *config) { c.timeout = d }
 }
 
-// Key sets the function that makes the key of a request if neither its header nor its context
-// has a key. By default the key is random. If the key is derived from the caller's own order, a
-// repetition after a crash has the same key. A request for which key returns "" is sent once,
-// without a key. key must not read the body or change the request, and is called by many
-// goroutines. Key panics if key is nil.
+// Key sets the function that makes the key of a request if neither its header nor its
+// context has a key. By default the key is random. If the key is derived from the
+// caller's own order, a repetition after a crash has the same key. A request for which
+// key returns "" is sent once, without a key. key must be safe for concurrent use, and
+// must not read the body or change the request. Key panics if key is nil.
 func Key(key func(r *http.Request) string) Option {
 	if key == nil {
 		panic("httpretry: Key: the function is nil")

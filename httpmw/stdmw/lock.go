@@ -24,7 +24,7 @@ import (
 // that a handler has started and not awaited.
 //
 // An inner middleware or handler that acquires the same key, with the context of its
-// request and the same store, re-enters.
+// request and the same store, re-enters the lock.
 //
 // Lock panics if l or key is nil, if name is not of the form [A-Za-z0-9._-]+ or has
 // more than 64 bytes, if an option is nil or not for Lock, or if an acquire option is
@@ -67,8 +67,9 @@ func Lock(l *core.Locker, name string, key KeyFunc, opts ...Option) func(http.Ha
 // once.New instead of Acquire. With core.Wait, a request waits for the response of a
 // request in progress.
 //
-// Idempotent panics if o or scope is nil, or if an option is nil or not for Idempotent.
-// The handler that the middleware returns is safe for concurrent use.
+// Idempotent panics if o or scope is nil, if o was not made by once.New, or if an
+// option is nil or not for Idempotent. The handler that the middleware returns is safe
+// for concurrent use.
 func Idempotent(o *once.Once, scope KeyFunc, opts ...Option) func(http.Handler) http.Handler {
 	return wrap(guard.NewIdempotent(pkg, o, scope.inner(), opts).Serve)
 }

@@ -28,7 +28,7 @@ func (w *outside) Written() bool { return w.size >= 0 }
 
 func (w *outside) WriteHeader(status int) {
 	switch {
-	case w.Written() || status <= 0: // -1 means "leave it" in gin, in a response that httpmw has stored
+	case w.Written() || status <= 0: // in a response that httpmw has stored, -1 leaves the status unchanged
 	case informs(status):
 		w.ResponseWriter.WriteHeader(status)
 	default:

@@ -105,7 +105,7 @@ func run(args []string, out, errs io.Writer) int {
 	if errors.Is(err, errStuck) {
 		return code // the lock has to expire, so neither the lease nor the session may end now
 	}
-	// A grant whose answer was lost must be released now, because the process exits.
+	// A grant whose reply was lost must be released now, because the process exits.
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	_ = locks.Close(ctx)

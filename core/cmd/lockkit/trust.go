@@ -66,7 +66,7 @@ func (t *trust) watch(j *job, signals <-chan os.Signal) (lost, stopped bool) {
 				j.signal(s.(syscall.Signal))
 			}
 		case <-j.ended:
-			// The children have the grace period, if the lease is valid for that long.
+			// The children have the grace period, but at most until killAt.
 			kill := time.Now().Add(t.grace)
 			if t.killAt().Before(kill) {
 				kill = t.killAt()

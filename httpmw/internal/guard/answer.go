@@ -32,8 +32,8 @@ type answer struct {
 }
 
 // answer returns the held response, with the headers in names that the handler has
-// changed. whole is false if the body does not have the announced length. From then on
-// the response counts as stored.
+// changed. whole is false if the body does not have the announced length. After the
+// call the response counts as stored.
 func (w *Recorder) answer(names []string) (a answer, whole bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

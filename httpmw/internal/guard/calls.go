@@ -14,7 +14,7 @@ import (
 type calls struct {
 	list    []call
 	headers []http.Header
-	seen    http.Header // the header at the last call; nobody changes this map
+	seen    http.Header // the header at the last call; this map is never changed
 	begun   bool        // something was written
 	most    int         // the maximum number of calls that are distinguished
 	short   bool        // the list lacks some flushes

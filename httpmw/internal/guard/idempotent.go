@@ -196,7 +196,7 @@ func (e *execution) run(ctx context.Context) (once.Answer, error) {
 		return once.Answer{}, e.uncommitted
 	}
 	if !adapter.IsFinal(ctx) {
-		once.NotFinal(r.Context()) // an outer Idempotent has the same response
+		once.NotFinal(r.Context()) // for an outer Idempotent, which has the same response
 	}
 
 	if err := e.flaw(ctx, before); err != nil {
@@ -288,7 +288,7 @@ func statusOf(status int) int {
 
 // detach returns a context that is canceled with ctx until the handler runs. From then
 // on it is canceled only if the first cause of ctx is the loss of an outer lease or the
-// closing of its Locker.
+// closing of that lease's Locker.
 func (e *execution) detach(ctx context.Context) (context.Context, func()) {
 	detached, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {

@@ -45,7 +45,7 @@ type Recorder struct {
 
 	timer    *time.Timer // started by the first flush
 	ended    bool        // the handler has returned or panicked
-	kept     bool        // its response is stored, or will be
+	kept     bool        // the response counts as stored
 	panicked any         // the panic of the outer writer under the timer
 	hijacked bool
 	sealed   bool // earlier data is committed, later data is ignored
