@@ -103,7 +103,7 @@ func TestBounds(t *testing.T) {
 		for range cap(answers) {
 			go func() { answers <- status.Code(ask(ctx, s.Client.Pay, &Order{Id: "5"}).Err) }()
 		}
-		for range cap(answers) - 2 { // one caller asks the store, and one is queued after it
+		for range cap(answers) - 2 { // of the two other callers, one polls the store, and one is queued
 			if code := within(t, "the others are refused", answers); code != codes.Aborted {
 				t.Errorf("got %v", code)
 			}

@@ -155,7 +155,7 @@ func testBounds(t *testing.T, mw framework) {
 				answers <- r.status
 			}()
 		}
-		for range cap(answers) - 2 { // one caller sends requests to the store, and one is queued after it
+		for range cap(answers) - 2 { // of the two other callers, one polls the store, and one is queued
 			if status := within(t, "the others are refused", answers); status != http.StatusConflict {
 				t.Errorf("got %d", status)
 			}

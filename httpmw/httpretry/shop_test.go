@@ -25,7 +25,8 @@ import (
 // soon is a generous deadline for the operations of these tests.
 const soon = time.Minute
 
-// bank counts its charges, by order. It is not behind the proxy, so its counts are exact.
+// bank counts its charges, by order. The bank is not behind the proxy, so the counts
+// are exact.
 type bank struct {
 	mu      sync.Mutex
 	charges map[string]int
@@ -149,7 +150,6 @@ func (o outcome) String() string {
 	return fmt.Sprintf("%d %.20q (replayed: %v), %v", o.status, o.body, o.replayed, o.err)
 }
 
-// pay pays an order, and reads the response to its end.
 func (s *shop) pay(ctx context.Context, client *http.Client, order string) outcome {
 	ctx, cancel := context.WithTimeout(ctx, soon)
 	defer cancel()

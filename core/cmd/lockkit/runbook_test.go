@@ -102,8 +102,8 @@ func (s *scene) sh(script string) call {
 		if err != nil {
 			testserver.Missing(s.t, "redis-cli is not installed (apt-get install redis-tools, or brew install redis)")
 		}
-		// The output is formatted as on a terminal. Options of the command override
-		// these.
+		// --no-raw formats the output as on a terminal. The command's own options
+		// override these options.
 		text := "#!/bin/sh\nexec " + real + " --no-raw -p " + s.port + " \"$@\"\n"
 		if err := os.WriteFile(filepath.Join(dir, "redis-cli"), []byte(text), 0o700); err != nil {
 			s.t.Fatal(err)
