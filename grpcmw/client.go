@@ -96,8 +96,8 @@ func TryTimeout(d time.Duration) ClientOption {
 // "grpc-retry-pushback-ms" or in a RetryInfo, and at least for the policy's pause. It
 // stops if the server forbids further tries, or if the policy's attempts are used up.
 // It also stops, without a pause, if the next try would come after the call's deadline.
-// The call then returns the last try's error, or DEADLINE_EXCEEDED or CANCELLED if its
-// context was done during a pause.
+// The call then returns the last try's error. If the context was done during a pause,
+// the call returns DEADLINE_EXCEEDED or CANCELLED.
 //
 // After an UNAVAILABLE the client does not know whether the server has done the work.
 // So use the interceptor only for methods that Idempotent guards, or name these methods

@@ -57,10 +57,10 @@ const operation = "grpc"
 // shows whether an earlier run began and ended without a response. The handler's
 // response is sent, whether it was stored or not. There are special cases:
 //
-//   - A call that was refused by an inner rule, of this interceptor or of an inner one,
-//     does not count as an attempt, and nothing of it is stored.
-//   - A call whose handler returns an error that once.Withdraw has marked does not
-//     count either, for example for an invalid request. The key is then free for a
+//   - A call that an inner rule refuses, of this interceptor or of an inner
+//     interceptor, does not count as an attempt, and is not stored.
+//   - A call whose handler returns an error that once.Withdraw has marked, for example
+//     for an invalid request, does not count either. The key is then free for a
 //     corrected request.
 //   - With once.AtMostOnce, CANCELLED and DEADLINE_EXCEEDED of the handler mean that
 //     the work's progress is unknown, so a repetition does not run the handler. After
@@ -240,10 +240,10 @@ func (e *execution) encode(k *Kept) ([]byte, error) {
 	return encodeFailure(headOf(block), k.Status.Proto(), e.limit) // Proto returns a copy
 }
 
-// withdrawn reports whether the handler's error is marked by once.Withdraw, or the handler
-// was not reached because an inner rule refused the call. That rule can belong to the same
-// interceptor or to an inner one. A refusal by an inner interceptor does not count if code
-// in between has read the attempt and may have acted on it.
+// withdrawn reports whether the handler's error is marked by once.Withdraw, or the
+// handler was not reached because an inner rule refused the call. That rule can belong
+// to this interceptor or to an inner interceptor. A refusal by an inner interceptor
+// does not count if code in between has read the attempt and may have acted on it.
 func (e *execution) withdrawn(ctx context.Context) bool {
 	if e.c.refused {
 		return true

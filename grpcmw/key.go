@@ -76,7 +76,8 @@ func Join(parts ...KeyFunc) KeyFunc {
 func sourceOf(kind string) keys.Source { return keys.Source{Adapter: "grpcmw", Kind: kind} }
 
 // hexadecimal encodes value as a part of a key, in hexadecimal digits. If value is too
-// long, it encodes one byte more than a part can have, so that Part refuses the result.
+// long, hexadecimal encodes one byte more than a part can have, so Part refuses the
+// result.
 func hexadecimal(s keys.Source, value []byte) (string, error) {
 	const most = 256 // in 512 digits
 	return s.Part(hex.EncodeToString(value[:min(len(value), most+1)]))

@@ -54,8 +54,8 @@ type given struct {
 func (g *config) is(option string, k kind) { g.only = append(g.only, given{option, k}) }
 
 // Acquire sets the options with which Lock acquires: TTL, wait and so on. Several
-// Acquires add up, and a later option overrides an earlier one. Lock panics if a value
-// is not allowed, or does not fit the Locker's own defaults.
+// Acquires add up, and a later option overrides an earlier option. Lock panics if a
+// value is not allowed, or does not fit the Locker's own defaults.
 //
 // A wait ends at the call's deadline, and when the client disconnects. once.Acquire has
 // the options with which Idempotent claims its runs.
@@ -151,8 +151,8 @@ type Kept struct {
 	// Header and Trailer are copies of the metadata that the handler has set.
 	Header, Trailer metadata.MD
 	// Unreplayable reports that the response cannot be replayed: it is larger than
-	// AnswerLimit, its metadata is larger than 64 KiB, or the type of its reply is not
-	// registered. If KeepIf returns true, a later call is refused with
+	// AnswerLimit, its metadata to store is larger than 64 KiB, or the type of its
+	// reply is not registered. If KeepIf returns true, a later call is refused with
 	// FAILED_PRECONDITION, and not run again.
 	Unreplayable bool
 	// ByDefault reports whether the response is stored without a KeepIf.
@@ -280,10 +280,10 @@ func AnswerLimit(n int) Option {
 }
 
 // CallName names an Idempotent in events, errors and responses, so that checkout and
-// refund can be distinguished. The default is "grpc". The name does not change the
-// meaning of a key: a key that is used under two names is still one key, and stored
-// responses are found under a new name too. CallName panics if name is not of the form
-// [A-Za-z0-9._-]+ or has more than 64 bytes.
+// refund can be distinguished. The default is "grpc". The name is not part of a key: a
+// key that is used under two names is one key. Stored responses are found under a new
+// name too. CallName panics if name is not of the form [A-Za-z0-9._-]+ or has more than
+// 64 bytes.
 func CallName(name string) Option {
 	if err := keys.CheckName(name); err != nil {
 		panic("grpcmw: CallName: " + err.Error())

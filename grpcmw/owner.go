@@ -15,7 +15,7 @@ const maxOwner = 4096 // the length of an owner of a hundred keys
 
 // SendOwner makes the interceptor send the owner of the lease that
 // core.LeaseFromContext finds in a call's context. A method whose Lock has TakeOwner
-// and the same key then joins the caller's hold instead of finding it busy. Calls
+// and the same key then joins the caller's hold instead of finding the key busy. Calls
 // without a lease are sent unchanged. To let a call join an outer lease, make the call
 // under the context of that lease.
 //

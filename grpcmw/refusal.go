@@ -48,7 +48,7 @@ const defaultPause = time.Second
 type Refusal struct {
 	Code    codes.Code
 	Reason  string // the reason in the ErrorInfo
-	Message string // what is wrong, for people
+	Message string // the problem, for people
 	Method  string // the full method
 	Lock    string // the rule's name
 	// RetryAfter is the time for which the client should wait before it repeats the
@@ -59,8 +59,9 @@ type Refusal struct {
 	Err error
 }
 
-// Status returns the response to the client: code and message, with an ErrorInfo, with
-// a RetryInfo if the call can be repeated, and with a BadRequest if the key is wrong.
+// Status returns the response to the client: code and message, with an ErrorInfo. A
+// call that can be repeated gets a RetryInfo too, and a call with a wrong key a
+// BadRequest.
 func (r Refusal) Status() *status.Status {
 	s := status.New(r.Code, r.Message)
 	info := &errdetails.ErrorInfo{Reason: r.Reason, Domain: Domain, Metadata: map[string]string{"method": r.Method}}

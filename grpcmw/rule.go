@@ -19,10 +19,10 @@ import (
 
 // Rules has the rules of each method, by its full name, such as
 // pb.Orders_Pay_FullMethodName: "/shop.Orders/Pay". The rules of a method apply in
-// order, the first one outermost. Calls of methods without rules pass.
+// order, the first rule outermost. Calls of methods without rules pass.
 type Rules = map[string][]Rule
 
-// Rule guards the calls of a method. Lock, Idempotent and None return one. A Rule has
+// Rule guards the calls of a method. Lock, Idempotent and None return rules. A Rule has
 // no state of calls, so several methods can share a Rule.
 type Rule interface {
 	// serve applies the rule to a call, and continues with c.run(ctx, next).
@@ -58,7 +58,7 @@ func ServerOptions(r Rules) []grpc.ServerOption {
 // Mount the interceptor inside interceptors that can refuse a call without a lock, such
 // as authentication and rate limits. An interceptor that turns panics into errors can
 // be outside or inside, because locks are released in both cases. An outer interceptor
-// must not send headers before the response, because clients then do not repeat calls
+// must not send headers before the response. Otherwise clients do not repeat calls
 // automatically.
 //
 // UnaryServerInterceptor panics if a method is not of the form

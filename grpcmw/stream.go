@@ -19,8 +19,8 @@ import (
 // receives and sends fail. The lock is released when the handler returns.
 //
 // If the key is in the request, the first message is received before the handler runs,
-// and the handler receives it again. On a stream of many messages from the client, the
-// client then has to send before the server. A stream that the client closes without a
+// and the handler receives it again. On a stream of many messages from the client, that
+// means that the client has to send first. A stream that the client closes without a
 // message is refused.
 //
 // When the lease is lost, the handler's context is canceled and its next receive fails

@@ -27,11 +27,11 @@ import (
 // gin does not report the middlewares of a route, so Check has these limits:
 //
 //   - Check does not report a name if any other route has that parameter. The first
-//     request to the route that lacks it notifies the observer of core.Misused.
-//   - Check considers each name that the program passed to Param since the last Check,
-//     and each middleware that it made since then, mounted or not. A program with
-//     several engines has to make the routes of one engine and check it before it makes
-//     the routes of the next engine.
+//     request to the route that lacks the parameter notifies the observer of
+//     core.Misused.
+//   - Check considers each Param and each middleware that the program has made since
+//     the last Check, mounted or not. A program with several engines has to check each
+//     engine before it makes the routes of the next engine.
 //   - Check does not know a Param that is made inside a running KeyFunc.
 //
 // A later Check of the same engine considers these names again, and new names.

@@ -222,8 +222,8 @@
 // repeated request gets its response without the lock, and a request that the Lock
 // refuses does not count as an attempt. With Lock outside, a repeated request gets 409
 // while any other request has the lock. If one Idempotent is inside another, such as on
-// a route and on its group, the two need different scopes. In the same scope, the inner
-// Idempotent would find the request in progress.
+// a route and on its group, the two Idempotents need different scopes. In the same
+// scope, the inner Idempotent would find the request in progress.
 //
 // Mount Lock and Idempotent on routes rather than on the engine. On the engine they
 // also get requests that match no route. Such requests without a key get gin's own 404

@@ -51,19 +51,22 @@ func Lock(l *core.Locker, name string, key KeyFunc, opts ...Option) gin.HandlerF
 //
 // By default POST and PATCH are covered, and requests of other methods pass; see
 // Methods. Two requests are the same if they have the same method, path, query, media
-// type and body; see Fingerprint. The path is the one that gin gets, so behind an
-// http.StripPrefix the prefix does not count. The whole body is read, up to BodyLimit,
-// and the handler can read it again.
+// type and body; see Fingerprint. The path is taken from the request that gin gets, so
+// behind an http.StripPrefix the prefix does not count. The whole body is read, up to
+// BodyLimit, and the handler can read it again.
 //
 // The handler's response is held back until it is stored. If storing fails, the
-// response is sent anyway, after up to about 3 seconds. To send the response,
-// Idempotent makes the calls that the handler made. So an outer middleware that
-// replaces the writer gets the same calls as without Idempotent. A response that cannot
-// be stored is sent while the handler writes it: events, a response that continues for
-// more than a second after its first flush, a response longer than AnswerLimit, a
-// response after a 1xx status, the data on a hijacked connection, and the response of
-// gin's Engine.HandleContext. A response of HandleContext lacks the headers that the
-// handler set before it called HandleContext.
+// response is sent anyway, after up to about 3 seconds. To send the response, Idempotent
+// makes the calls that the handler made. So an outer middleware that replaces the writer
+// gets the same calls as without Idempotent. These responses cannot be stored, and are
+// sent while the handler writes them:
+//
+//   - an event stream
+//   - a response that continues for more than a second after its first flush
+//   - a response longer than AnswerLimit
+//   - a response after a 1xx status, and the data on a hijacked connection
+//   - the response of gin's Engine.HandleContext, without the headers that the handler
+//     set before it called HandleContext
 //
 // Inner handlers find the context of the run in c.Request. The run's context is derived
 // from the request's own context. It is canceled when the client disconnects (see

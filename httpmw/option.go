@@ -21,7 +21,7 @@ type config = guard.Config
 //   - Type string: a URI that identifies the kind of problem.
 //   - Title string: the kind of problem, for people.
 //   - Status int: the HTTP status.
-//   - Detail string: what is wrong with this request, for people.
+//   - Detail string: the problem with this request, for people.
 //   - Lock string: the name given to Lock or by CallName, or "".
 //   - RetryAfter time.Duration: the time for which the client should wait before it
 //     repeats the request. 0 means that a repetition is useless.
@@ -32,7 +32,8 @@ type Problem = guard.Problem
 // Kept is a handler's response, for the function of KeepIf.
 //
 //   - Status int: the HTTP status.
-//   - Header http.Header: a copy of the headers, including those of outer middlewares.
+//   - Header http.Header: a copy of the headers, including the headers of outer
+//     middlewares.
 //   - Body []byte: the data that the handler wrote, at most the first AnswerLimit
 //     bytes. It must not be changed.
 //   - Unreplayable bool: the response is longer than AnswerLimit or was sent as a
@@ -43,9 +44,9 @@ type Problem = guard.Problem
 type Kept = guard.Kept
 
 // Acquire sets the options with which Lock acquires: TTL, wait and so on. Several
-// Acquires add up, and a later option overrides an earlier one. Lock panics if a value
-// is not allowed, or does not fit the Locker's own defaults. If the store reports only
-// at a request that it does not support the lock, the request gets 500.
+// Acquires add up, and a later option overrides an earlier option. Lock panics if a
+// value is not allowed, or does not fit the Locker's own defaults. If the store reports
+// only at a request that it does not support the lock, the request gets 500.
 //
 // A server notices that an HTTP/1 client has disconnected only after the body was read.
 // So with core.Wait, Lock reads a body of at most BodyLimit bytes before it waits.
@@ -168,7 +169,7 @@ func Methods(methods ...string) Option { return Option(pkg.Methods(methods)) }
 // the same key. A key of Join has at most 512 bytes, including 3 bytes between two
 // parts. Your own KeyFunc returns "" if there is no key. A request without a key is
 // refused with 400, like a request without a scope; see Optional. If Key is given
-// twice, the last one counts. Key panics if of is nil.
+// twice, the last Key counts. Key panics if of is nil.
 func Key(of KeyFunc) Option { return Option(pkg.Key(of.inner())) }
 
 // Optional lets requests without a key run as they would run without Idempotent. By
@@ -190,10 +191,9 @@ func Fingerprint(of KeyFunc) Option { return Option(pkg.Fingerprint(of.inner()))
 
 // CallName names an Idempotent in events, errors and responses, so that checkout and
 // refund can be distinguished. The default is "http" in events and errors. Responses
-// have no name by default. The name does not change the meaning of a key: a key that is
-// used under two names is still one key, and stored responses are found under a new
-// name too. CallName panics if name is not of the form [A-Za-z0-9._-]+ or has more than
-// 64 bytes.
+// have no name by default. The name is not part of a key: a key that is used under two
+// names is one key. Stored responses are found under a new name too. CallName panics if
+// name is not of the form [A-Za-z0-9._-]+ or has more than 64 bytes.
 func CallName(name string) Option { return Option(pkg.CallName(name)) }
 
 // Detached lets handlers under Idempotent continue when the client disconnects or the

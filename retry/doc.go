@@ -1,5 +1,5 @@
 // Package retry repeats an operation until it succeeds, at a pace that a Policy sets.
-// The policy, the context or the operation itself can end the run earlier.
+// The policy, the context or the operation can end the run earlier.
 //
 // A Policy is an immutable value. Each run takes its pauses from a fresh sequence, so
 // one policy can serve any number of goroutines. The pauses are computed by

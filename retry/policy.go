@@ -34,7 +34,7 @@ type Policy struct {
 	Attempts int
 }
 
-// The named policies. Do not assign to them. To change one, copy it.
+// The named policies. Do not assign to them. To change a named policy, copy it.
 var (
 	// LockWait is for a wait until another holder releases a lock. The pauses double
 	// from 50 ms to 1 second, ±50%, until the context is done.
@@ -51,8 +51,8 @@ const (
 	defaultMax     = time.Minute
 	// shortest is the minimum Initial of a policy without a limit of attempts.
 	shortest = time.Millisecond
-	// longest is the maximum pause, about 73 years; a longer Initial or Max is reduced
-	// to longest. longest leaves room to double a pause, and to convert it to a float64
+	// longest is the maximum pause, about 73 years. A longer Initial or Max is reduced
+	// to longest, which leaves room to double a pause, and to convert it to a float64
 	// and back.
 	longest time.Duration = math.MaxInt64 / 4
 )

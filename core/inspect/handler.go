@@ -56,8 +56,8 @@ type HandlerOption func(*handler)
 //
 // A request calls f for View first. It also calls f for the other actions to decide
 // which buttons to show, so f should be quick. f must be safe for concurrent use. The
-// text of f's error is not shown. f must authenticate the user of the request: Handler
-// knows no users, and does not check the Host header.
+// text of f's error is not shown. f must find the user in the request, because Handler
+// knows no users. Handler does not check the Host header either.
 func Allow(f func(r *http.Request, a Action) (who string, err error)) HandlerOption {
 	return func(h *handler) { h.allow = f }
 }
@@ -80,7 +80,7 @@ func Audit(f func(ctx context.Context, e Entry) error) HandlerOption {
 // (http.CrossOriginProtection).
 //
 // A list walks over the store, so each Handler makes only one list at a time. A second
-// request for a list waits up to 3 seconds for the first one. If the first list is not
+// request for a list waits up to 3 seconds for the first list. If the first list is not
 // complete by then, the second request is refused with 429.
 //
 // Handler panics if an option is nil.

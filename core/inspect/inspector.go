@@ -43,7 +43,7 @@ type config struct {
 func Observer(o core.Observer) Option { return func(c *config) { c.observer = o } }
 
 // Secret makes all processes with this secret use the same digests of keys, and accept
-// each other's forms and positions in a list. It is for several replicas of a page
+// each other's forms and positions in a list. Use Secret for several replicas of a page
 // behind one address. By default each New creates its own secret. The secret must have
 // at least 32 random bytes. Keep it confidential: with the secret, a guessed key can be
 // checked against its digest.
@@ -109,10 +109,10 @@ type Hold struct {
 
 // Mode returns the mode in the entry of the process's card. If no card has an entry of
 // the hold, Mode derives the mode from the weight, because a store knows only the
-// weight: core.ModeExclusive for store.All, core.ModePermits for a weight greater than
-// 1 and less than store.All, core.ModeShared for 1, and 0 if the weight is unknown. A
-// store cannot distinguish a reader from a single permit, nor a run of package once
-// from an exclusive hold.
+// weight. The derived mode is core.ModeExclusive for store.All, core.ModePermits for a
+// weight greater than 1 and less than store.All, core.ModeShared for 1, and 0 if the
+// weight is unknown. A store cannot distinguish a reader from a single permit, nor a
+// run of package once from an exclusive hold.
 func (h Hold) Mode() core.Mode {
 	switch {
 	case h.named != 0:
@@ -358,7 +358,7 @@ func (known cards) join(h store.Hold) Hold {
 	return Hold{Hold: h, Card: e.card, Trace: e.Trace, named: modeOf(e.Mode)}
 }
 
-// modeOf returns the mode with this name, or 0 for an unknown one.
+// modeOf returns the mode with this name, or 0 if the name is unknown.
 func modeOf(name string) core.Mode {
 	for m := core.ModeExclusive; m <= core.ModeRun; m++ {
 		if m.String() == name {

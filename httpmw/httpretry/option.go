@@ -16,7 +16,7 @@ type Option func(*config)
 
 // config holds the options of one transport.
 type config struct {
-	hosts   []string // in lower case, with a port if Hosts was given one
+	hosts   []string // in lower case, with a port if Hosts got a port
 	methods []string
 	policy  retry.Policy
 	timeout time.Duration // limit of one try; 0: no limit
@@ -31,9 +31,9 @@ var defaultRetry = retry.Policy{Initial: 100 * time.Millisecond, Max: 5 * time.S
 // and "pay.example:8443" names that port. A name does not include subdomains. Several
 // Hosts add up.
 //
-// Name a host only if it promises that two requests with one key are carried out once. On
-// a host that ignores the header, a second try is a second payment. Hosts panics if there
-// is no host, or if one is not of the form host or host:port.
+// Name a host only if it promises that two requests with one key are carried out once.
+// On a host that ignores the header, a second try is a second payment. Hosts panics if
+// there is no host, or if a host is not of the form host or host:port.
 func Hosts(hosts ...string) Option {
 	if len(hosts) == 0 {
 		panic("httpretry: Hosts: there are none")
@@ -52,7 +52,7 @@ func Hosts(hosts ...string) Option {
 // Methods sets the methods that are covered, in upper case. The default is POST and
 // PATCH, as in stdmw.Idempotent. Requests of other methods are sent unchanged. Name
 // only methods for which the hosts honor keys. Methods panics if there is no method, or
-// if one is empty or not in upper case.
+// if a method is empty or not in upper case.
 func Methods(methods ...string) Option {
 	if len(methods) == 0 || slices.ContainsFunc(methods, func(m string) bool { return m == "" || m != strings.ToUpper(m) }) {
 		panic(fmt.Sprintf("httpretry: Methods: %q has no method, or one that is empty or not in upper case", methods))

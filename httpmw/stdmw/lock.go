@@ -52,10 +52,13 @@ func Lock(l *core.Locker, name string, key KeyFunc, opts ...Option) func(http.Ha
 // up to BodyLimit, and the handler can read it again.
 //
 // The handler's response is held back until it is stored. If storing fails, the
-// response is sent anyway, after up to about 3 seconds. A response that cannot be stored
-// is sent while the handler writes it: events, a response that continues for more than a
-// second after its first flush, a response longer than AnswerLimit, a response after a
-// 1xx status, and the data on a hijacked connection.
+// response is sent anyway, after up to about 3 seconds. These responses cannot be stored,
+// and are sent while the handler writes them:
+//
+//   - an event stream
+//   - a response that continues for more than a second after its first flush
+//   - a response longer than AnswerLimit
+//   - a response after a 1xx status, and the data on a hijacked connection
 //
 // The handler's request has the context of the run, which is derived from the request's
 // own context. The run's context is canceled when the client disconnects (see Detached),

@@ -252,8 +252,8 @@ func (p *plan) acquire(locks *core.Locker, signals <-chan os.Signal) (lease *cor
 	return lease, <-over, err
 }
 
-// environ returns the command's environment. It omits the token and owner of another
-// lock under which this process itself may run.
+// environ returns the command's environment. It omits the token and the owner of a lock
+// under which this process may run.
 func (p *plan) environ(lease *core.Lease) []string {
 	env := without(os.Environ(), tokenVariable, ownerVariable)
 	if token := lease.Token(); token > 0 {

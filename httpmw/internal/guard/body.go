@@ -7,8 +7,8 @@ import (
 	"net/http"
 )
 
-// DefaultLimit is the maximum length of a body that is read, in bytes, unless BodyLimit
-// sets another one.
+// DefaultLimit is the default of BodyLimit: the maximum length of a body that is read,
+// in bytes.
 const DefaultLimit = 1 << 20
 
 // body is a request's body that the middleware has read to its end. The handler can

@@ -121,9 +121,9 @@ func (a *answer) usual(list []call) []call {
 	return list
 }
 
-// note adds to the answer the calls that wrote it, if these are not the usual ones. It
-// records all calls except flushes, and each field at the first call at which the field
-// has its final value.
+// note adds to the answer the calls that wrote it, if they are not the usual calls. The
+// note records all calls except flushes, and each field at the first call at which the
+// field has its final value.
 func (a *answer) note(l *calls, after http.Header) {
 	var few [8]call
 	kept := calls{list: few[:0], most: maxKeptCalls}
@@ -216,8 +216,8 @@ func same(a, b http.Header) bool {
 	return true
 }
 
-// update applies to h the difference between from and to. The rest of h stays, because
-// an outer writer may have changed it meanwhile.
+// update applies to h the difference between from and to. The other headers in h stay,
+// because an outer writer may have changed them.
 func update(h, from, to http.Header) {
 	for name := range from {
 		if _, ok := to[name]; !ok {

@@ -213,12 +213,12 @@ func (e *execution) run(ctx context.Context) (once.Answer, error) {
 	return once.Answer{Value: value}, nil
 }
 
-// errLate is the observer's error for a response that was written after an empty one
-// was stored.
+// errLate is the observer's error for a response that was written after an empty
+// response was stored.
 const errLate = "the response was written after the handler had returned without one, and an empty 200 was stored: mount the handler of errors inside of Idempotent"
 
 // late notifies the observer that a response is written after the handler has returned
-// without one.
+// without a response.
 func (e *execution) late() {
 	e.misuse.notify(context.Background(), e.locker, cmp.Or(e.callName, operation), setupError(e.pkg.text(errLate)))
 }
@@ -277,8 +277,8 @@ func ofContext(err error) bool {
 	return false
 }
 
-// statusOf returns the final status of the response. An informational one, such as 103,
-// is followed by 200.
+// statusOf returns the final status of the response. An informational status, such as
+// 103, is followed by 200.
 func statusOf(status int) int {
 	if status < http.StatusOK {
 		return http.StatusOK

@@ -83,7 +83,7 @@ var neverKept = []string{
 	"Access-Control-*", replayedHeader,
 }
 
-// KeepHeaders adds headers of a response to those that are stored.
+// KeepHeaders adds names to the headers that are stored.
 func (p Package) KeepHeaders(names []string) Option {
 	canonical := make([]string, len(names))
 	for i, name := range names {

@@ -38,7 +38,7 @@ type Problem struct {
 	Type   string // a URI that identifies the kind of problem
 	Title  string // the kind of problem, for people
 	Status int    // the HTTP status
-	Detail string // what is wrong with this request, for people
+	Detail string // the problem with this request, for people
 	Lock   string // the name given to Lock or by CallName, or empty
 	// RetryAfter is the time for which the client should wait before it repeats the
 	// request, or 0 if a repetition is useless.

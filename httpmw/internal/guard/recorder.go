@@ -267,7 +267,7 @@ func (w *Recorder) send() {
 	}
 }
 
-// shownOf returns how many of n bytes that have passed are shown to a KeepIf.
+// shownOf returns the number of bytes that a KeepIf gets, of n bytes that were sent.
 func (w *Recorder) shownOf(n int) int {
 	if !w.shows {
 		return 0
