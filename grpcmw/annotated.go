@@ -48,8 +48,8 @@ func Locks(opts ...Option) AnnotatedOption {
 	return func(a *annotations) { a.locks = opts }
 }
 
-// Annotated returns the rules that the .proto files of all services in the program set
-// by the option (lockkit.v1.guard); see lockkitpb:
+// Annotated returns the rules in the .proto files of all services in the program. The
+// option (lockkit.v1.guard) sets the rules of a method; see lockkitpb:
 //
 //	rpc Pay(PayRequest) returns (Receipt) {
 //	  option (lockkit.v1.guard) = {

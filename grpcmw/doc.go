@@ -41,11 +41,11 @@
 //
 // # Keys
 //
-// [Field] takes the key from the request, by its descriptor. [Metadata] takes it from
-// the call's metadata. [Join] combines several values into one key. All of them use a
-// value exactly as it was sent: "42" and "042" are two keys. If the handler accepts
-// several spellings of one value, write a [KeyFunc] that returns the same key for all of
-// them.
+// [Field] takes the key from the request, by its descriptor. [Metadata] takes the key
+// from the call's metadata. [Join] combines several values into one key. All of them
+// use a value exactly as it was sent: "42" and "042" are two keys. If the handler
+// accepts several spellings of one value, write a [KeyFunc] that returns the same key
+// for all of them.
 //
 // # Responses
 //
@@ -87,6 +87,6 @@
 //
 // # Streams
 //
-// A stream holds its lock from before the beginning of the handler until the handler
-// has returned. See [StreamServerInterceptor].
+// A stream acquires its lock before its handler begins, and holds the lock until the
+// handler has returned. See [StreamServerInterceptor].
 package grpcmw

@@ -36,7 +36,8 @@ var errNoMessage = errors.New("grpcmw: the key is in a message, and there is non
 // On a stream of many messages from the client, Field uses the first message.
 //
 // Field panics if path is not a list of names with dots between them. Check reports a
-// method whose messages do not have the field. Without Check, its calls get INTERNAL.
+// method whose messages do not have the field. Without Check, the calls of such a
+// method get INTERNAL.
 func Field(path string) KeyFunc {
 	f := &field{Source: keys.NewSource("grpcmw", "field", path), names: strings.Split(path, ".")}
 	if slices.Contains(f.names, "") {

@@ -21,7 +21,7 @@ import (
 // replayedMetadata marks a replayed response.
 const replayedMetadata = "idempotent-replayed"
 
-// operation is the Name of each once.Call. It does not include method and CallName, so
+// operation is the Name of each once.Call. It includes neither method nor CallName, so
 // the use of one key for two methods is noticed.
 const operation = "grpc"
 
@@ -39,7 +39,8 @@ const operation = "grpc"
 // scope identifies the caller. A key is valid only within its scope, so no caller can
 // get another caller's response by guessing or repeating a key. Take the scope from the
 // result of authentication, which has to run before the rule. Your own KeyFunc can read
-// it from the context. AnyCaller is for services whose callers cannot be distinguished.
+// the scope from the context. AnyCaller is for services whose callers cannot be
+// distinguished.
 //
 // Two requests are the same if they have the same method and the same fields; see
 // Fingerprint. Fields that this program does not know are ignored. A request of a codec
@@ -48,17 +49,17 @@ const operation = "grpc"
 //
 // A reply is replayed as a message of the same type, and a stored error with its
 // details; see KeepIf. A replay has "idempotent-replayed: true" in the trailer. A
-// replayed reply has it in the header too. Headers and trailers of the handler are
-// stored if KeepMetadata names them. A reply that is larger than AnswerLimit, or of a
-// type that the program has not registered, is not stored.
+// replayed reply has this mark in the header too. Headers and trailers of the handler
+// are stored if KeepMetadata names them. A reply that is larger than AnswerLimit, or of
+// a type that the program has not registered, is not stored.
 //
 // The handler runs under a context that is canceled when the client disconnects (see
 // Detached), or when the run's lease is lost. The number from once.AttemptFromContext
 // shows whether an earlier run began and ended without a response. The handler's
 // response is sent, whether it was stored or not. There are special cases:
 //
-//   - A call that an inner rule refuses, of this interceptor or of an inner
-//     interceptor, does not count as an attempt, and is not stored.
+//   - A call that an inner rule refuses does not count as an attempt, and is not
+//     stored. The inner rule can belong to this interceptor or to an inner interceptor.
 //   - A call whose handler returns an error that once.Withdraw has marked, for example
 //     for an invalid request, does not count either. The key is then free for a
 //     corrected request.
@@ -76,8 +77,8 @@ const operation = "grpc"
 //
 // Methods with idempotency_level = NO_SIDE_EFFECTS in their .proto pass, because a
 // repetition does no harm, and a stored response would be outdated. A stream has no
-// response that could be stored. So Check reports the rule, and each call of the stream
-// is refused.
+// response that could be stored. So Check reports an Idempotent on a stream, and each
+// call of the stream is refused.
 //
 // Idempotent panics if o or scope is nil, or if an option is nil or not for Idempotent.
 // Pass once.Acquire to once.New to set how runs are claimed. With core.Wait, a call

@@ -73,9 +73,9 @@ func Acquire(opts ...core.AcquireOption) Option {
 }
 
 // Also makes Lock lock more keys under the same lease, all or nothing. For example, a
-// transfer locks both accounts. Each key is a value under the rule's name, in the same
-// name space as the first. The order of the keys does not matter, and a key may be
-// repeated. Two calls with the same keys do not deadlock. Several Alsos add up.
+// transfer locks both accounts. All keys have the rule's name. The order of the keys
+// does not matter, and a key may be repeated. Two calls with the same keys do not
+// deadlock. Several Alsos add up.
 func Also(keys ...KeyFunc) Option {
 	keys = append([]KeyFunc(nil), keys...)
 	for _, k := range keys {
@@ -97,7 +97,7 @@ func Also(keys ...KeyFunc) Option {
 // and its reply was lost, the grant is released in the background.
 //
 // Use FailOpen if two simultaneous calls cost only time, such as a cache fill or a
-// report. Do not use it if they cost money, such as a charge or a booking.
+// report. Do not use FailOpen if such calls cost money, such as a charge or a booking.
 func FailOpen() Option {
 	return func(g *config) {
 		g.is("FailOpen", forLock)

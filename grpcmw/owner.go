@@ -34,10 +34,9 @@ func SendOwner() ClientOption {
 // both handlers have returned. If the owner does not hold the key, or no longer holds
 // it, the key is acquired as without an owner.
 //
-// All simultaneous calls that the caller makes under one lease join the hold. Like the
-// caller's own goroutines, they do not exclude each other, and a repetition does not
-// exclude its first try. To run a repetition only once, mount Idempotent outside the
-// Lock.
+// All simultaneous calls that the caller makes under one lease join the hold. Such
+// calls do not exclude each other, and a repetition does not exclude its first try. To
+// run a repetition only once, mount Idempotent outside the Lock.
 //
 // A caller needs only the owner to join, and the owner's text has the token that the
 // handler sees. So use TakeOwner only for callers that you trust with the lock and with

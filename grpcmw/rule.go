@@ -83,7 +83,7 @@ type method struct {
 	input  protoreflect.MessageType // nil if the request's type is not registered
 	pure   bool                     // its .proto has NO_SIDE_EFFECTS
 	guard  *lockkitpb.Guard         // the guard in its .proto, or nil
-	stream bool                     // a stream by its .proto, or by the server
+	stream bool                     // a stream according to its .proto or the server
 }
 
 // call is one call of a method that has rules.

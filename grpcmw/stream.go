@@ -25,8 +25,8 @@ import (
 //
 // When the lease is lost, the handler's context is canceled and its next receive fails
 // with ABORTED, so the handler gets no further message. A receive that is already
-// waiting continues to wait for its message. Everything that the handler sends or
-// returns reaches the client.
+// waiting continues to wait for its message. Even then, everything that the handler
+// sends or returns reaches the client.
 //
 // StreamServerInterceptor panics like UnaryServerInterceptor, and takes the same rules.
 // Idempotent cannot be applied to a stream. Check reports such a rule, and the calls of

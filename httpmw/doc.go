@@ -83,12 +83,13 @@
 // 1,000 parts is compared by the headers and the content of its parts, in their order.
 // Any other body is compared byte by byte. So another order of JSON fields, other
 // blanks, or another time in a gzip header make another request. [Fingerprint] names
-// the fields to compare instead. Mount a middleware that decompresses bodies outside
+// the fields to compare instead. A middleware that decompresses bodies belongs outside
 // Idempotent.
 //
 // In a handler, [once.AttemptFromContext] returns the number of the attempt. If the
-// number is greater than 1, an earlier run of the request died or failed. The handler
-// can then ask the bank before it charges, or send an idempotency key to the bank.
+// number is greater than 1, an earlier run of the request died, or its response was not
+// stored. The handler can then ask the bank before it charges, or send an idempotency
+// key to the bank.
 //
 // Sometimes a handler cannot know whether it had its effect, for example because the
 // bank timed out. Under once.AtMostOnce, such a handler calls c.Error with an error
@@ -116,13 +117,13 @@
 //   - A handler's response of 2xx or 3xx is stored, even if c.Errors has errors. The
 //     exception is a 200 without a body, if c.Errors has the error of a context that is
 //     done, because the handler has given up.
-//   - If a handler returns without body and status after a context is done, nothing is
-//     stored. That context can be the context of the run, the context of an inner Lock,
-//     or a context that a time-out middleware has left in c.Request.
+//   - If a handler returns without body and status after one of these contexts is done,
+//     nothing is stored: the context of the run, the context of an inner Lock, or a
+//     context that a time-out middleware has left in c.Request.
 //
 // A middleware that responds for a panicking handler, such as gin.Recovery, belongs
-// outside Idempotent. Inside, it would turn a panic into a response of 500 like any
-// other, and once.AtMostOnce would not notice the panic.
+// outside Idempotent. Inside, such a middleware would turn the panic into an ordinary
+// 500, and once.AtMostOnce would not notice the panic.
 //
 // # Services that call each other
 //
@@ -186,7 +187,7 @@
 // reaction to each problem. If the base is an http or https URL, a Link header has the
 // type too. A problem has two members that RFC 9457 does not define. "lock" is the name
 // of the Lock, or the CallName of the Idempotent. "retry_after_ms" is present if the
-// client may repeat the request; the header Retry-After has the same time in whole
+// client can repeat the request; the header Retry-After has the same time in whole
 // seconds. No refusal contains a key, an owner or a token. [Render] replaces the form
 // of refusals.
 //
@@ -204,19 +205,19 @@
 // no lock. A time-out middleware whose handler continues after the time-out has to be
 // outside Lock and Idempotent. Otherwise the lock is released while the handler runs.
 //
-// A handler outside Idempotent may read the body to its end only by ShouldBindBodyWith
-// or as a URL-encoded form. Otherwise Idempotent finds an empty body, and cannot
-// distinguish two requests. It then responds with 500, unless the body was chunked:
-// Idempotent cannot notice that a chunked body is gone.
+// A handler outside Idempotent must not read the body to its end, except by
+// ShouldBindBodyWith or as a URL-encoded form. Otherwise Idempotent finds an empty
+// body, and cannot distinguish two requests. It then responds with 500, unless the body
+// was chunked: Idempotent cannot notice that a chunked body is gone.
 //
 // A middleware that replaces the body, for example to decompress or decrypt it, has to
-// be outside Idempotent, and outside a Lock whose key is in the body. Otherwise it has
-// to set gin.BodyBytesKey too. Lock and Idempotent store the body that they read under
-// this key, and ShouldBindBodyWith prefers the stored body.
+// be outside Idempotent, and outside a Lock whose key is in the body. Otherwise the
+// middleware has to set gin.BodyBytesKey too. Lock and Idempotent store the body that
+// they read under this key, and ShouldBindBodyWith prefers the stored body.
 //
 // A middleware that replaces the writer, for example to compress, tag or sign the
-// response, can be outside or inside. Outside, its writer gets the same calls that the
-// handler made, for the first response and for a replay. A replay has no flushes.
+// response, can be outside or inside. An outer writer gets the calls that the handler
+// made, for the first response and for a replay. A replay has no flushes.
 //
 // Lock and Idempotent can be mounted in either order. With Idempotent outside, a
 // repeated request gets its response without the lock, and a request that the Lock
@@ -225,7 +226,7 @@
 // a route and on its group, the two Idempotents need different scopes. In the same
 // scope, the inner Idempotent would find the request in progress.
 //
-// Mount Lock and Idempotent on routes rather than on the engine. On the engine they
-// also get requests that match no route. Such requests without a key get gin's own 404
-// or 405, and handlers set by NoRoute or NoMethod do not run for them.
+// Mount Lock and Idempotent on routes rather than on the engine. On the engine, Lock
+// and Idempotent also get requests that match no route. Such a request without a key
+// gets gin's own 404 or 405, and the handlers of NoRoute or NoMethod do not run.
 package httpmw

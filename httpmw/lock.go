@@ -47,7 +47,8 @@ func Lock(l *core.Locker, name string, key KeyFunc, opts ...Option) gin.HandlerF
 // scope identifies the caller. A key is valid only within its scope, so no caller can
 // get another caller's response by guessing or repeating a key. Take the scope from the
 // result of authentication, which has to be mounted before Idempotent. Your own KeyFunc
-// can read it from c. AnyCaller is for services whose callers cannot be distinguished.
+// can read the scope from c. AnyCaller is for services whose callers cannot be
+// distinguished.
 //
 // By default POST and PATCH are covered, and requests of other methods pass; see
 // Methods. Two requests are the same if they have the same method, path, query, media

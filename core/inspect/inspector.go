@@ -22,7 +22,7 @@ import (
 // Inspector shows the locks of a store, and removes holds. Its methods are safe for
 // concurrent use and return soon after ctx is done. Their errors match the errors of
 // store.Inspector: ErrInvalid, ErrUnsupported or ErrUnavailable. Revoke and ReleaseNow
-// can also return ErrLost. No error contains a key.
+// can return other errors too, such as ErrLost. No error contains a key.
 type Inspector struct {
 	config
 	store store.Inspector

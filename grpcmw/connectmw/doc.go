@@ -21,7 +21,7 @@
 // codec (binary, JSON) and compression. The call runs once. Its response is replayed in
 // the form of each later request. A service of grpc-go with the same store, scope and
 // methods finds the same responses. So while a service moves between grpc-go and
-// connect, calls can be sent to both libraries.
+// connect, calls can be sent to servers of both libraries.
 //
 // # Metadata
 //

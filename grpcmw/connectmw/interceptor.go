@@ -18,8 +18,9 @@ import (
 // the name of a procedure, such as ordersconnect.OrdersPayProcedure. The interceptor
 // has no effect on procedures without rules, or on a client.
 //
-// Mount it inside the interceptors that can refuse a call, such as authentication and
-// validation. A stream holds its lock as with grpcmw.StreamServerInterceptor.
+// Mount the interceptor inside the interceptors that can refuse a call, such as
+// authentication and validation. A stream holds its lock as with
+// grpcmw.StreamServerInterceptor.
 //
 // Interceptor panics if a procedure is not of the form "/package.Service/Method" or has
 // no rules, or if a rule is nil. Later changes of rules have no effect.

@@ -11,7 +11,7 @@ import (
 	"github.com/lockkit/lockkit/retry"
 )
 
-// Option is a setting of a transport. An option with a bad value panics.
+// Option is a setting of a transport. An option panics if its value is not allowed.
 type Option func(*config)
 
 // config holds the options of one transport.
@@ -26,10 +26,10 @@ type config struct {
 // defaultRetry tries for about ten seconds, like the default of grpcmw.
 var defaultRetry = retry.Policy{Initial: 100 * time.Millisecond, Max: 5 * time.Second, Multiplier: 2, Jitter: 0.5, Attempts: 8}
 
-// Hosts names the hosts that honor idempotency keys. New requires it. Requests to other
-// hosts are sent unchanged. "pay.example" names the host on the scheme's default port,
-// and "pay.example:8443" names that port. A name does not include subdomains. Several
-// Hosts add up.
+// Hosts names the hosts that honor idempotency keys. New requires Hosts. Requests to
+// other hosts are sent unchanged. "pay.example" names the host on the scheme's default
+// port, and "pay.example:8443" names that port. A name does not include subdomains.
+// Several Hosts add up.
 //
 // Name a host only if it promises that two requests with one key are carried out once.
 // On a host that ignores the header, a second try is a second payment. Hosts panics if
@@ -84,11 +84,11 @@ func TryTimeout(d time.Duration) Option {
 	return func(c *config) { c.timeout = d }
 }
 
-// Key sets the function that makes the key of a request if neither its header nor its
-// context has a key. By default the key is random. If the key is derived from the
-// caller's own order, a repetition after a crash has the same key. A request for which
-// key returns "" is sent once, without a key. key must be safe for concurrent use, and
-// must not read the body or change the request. Key panics if key is nil.
+// Key sets the function that makes the key of a request without a key in its header or
+// context. By default the key is random. If the key is derived from the caller's own
+// order, a repetition after a crash has the same key. A request for which key returns
+// "" is sent once, without a key. key must be safe for concurrent use, and must not
+// read the body or change the request. Key panics if key is nil.
 func Key(key func(r *http.Request) string) Option {
 	if key == nil {
 		panic("httpretry: Key: the function is nil")

@@ -100,7 +100,7 @@ func wrap(middleware func(guard.Exchange)) func(http.Handler) http.Handler {
 //   - An error that once.Withdraw has marked means that the handler has done nothing,
 //     if the response is 400 or more. The key is then free, even for another request.
 //   - If any error was passed, a response of 400 or more without a body is not stored.
-//     Neither is the empty 200 of a handler that writes no response.
+//     The empty 200 of a handler that writes no response is not stored either.
 func Error(ctx context.Context, err error) {
 	if n, ok := ctx.Value(notesKey{}).(*notes); ok && err != nil {
 		n.add(err)

@@ -35,7 +35,7 @@ type Problem = guard.Problem
 //   - Header http.Header: a copy of the headers, including the headers of outer
 //     middlewares.
 //   - Body []byte: the data that the handler wrote, at most the first AnswerLimit
-//     bytes. It must not be changed.
+//     bytes. The function must not change Body.
 //   - Unreplayable bool: the response is longer than AnswerLimit or was sent as a
 //     stream. Such a response is not stored, and Body may be only its beginning. If the
 //     function returns true, the same request is later refused with 410. Otherwise the
@@ -68,7 +68,8 @@ func Also(keys ...KeyFunc) Option {
 // granted the lock and its reply was lost, the grant is released in the background.
 //
 // Use FailOpen if two simultaneous requests cost only time, such as a cache fill or a
-// report. Do not use it if they cost money, such as a charge or a booking.
+// report. Do not use FailOpen if such requests cost money, such as a charge or a
+// booking.
 func FailOpen() Option { return Option(guard.FailOpen()) }
 
 // Render replaces the response to a refused request. When render is called, the status
@@ -139,8 +140,8 @@ func ProblemBase(uri string) Option { return Option(pkg.ProblemBase(uri)) }
 //   - after a call of Error, a response of 400 or more without a body, because an outer
 //     middleware may write the body
 //
-// A request whose connection was hijacked does not run again, and keep is not called for
-// it either. KeepIf panics if keep is nil.
+// A request whose connection was hijacked does not run again, and keep is not called
+// for such a request either. KeepIf panics if keep is nil.
 func KeepIf(keep func(k Kept) bool) Option {
 	return Option(pkg.KeepIf(keep))
 }

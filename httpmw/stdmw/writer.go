@@ -94,8 +94,8 @@ func (w *outside) Pusher() http.Pusher {
 	return p
 }
 
-// Late makes an outer Idempotent send the response that it holds back, after the inner
-// Idempotent has sent its own.
+// Late makes an outer Idempotent send the response that it holds back. It is called
+// after the inner Idempotent has sent the response.
 func (w *outside) Late() {
 	for wraps := unwrapper(w); ; {
 		next := wraps.Unwrap()

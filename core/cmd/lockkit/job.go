@@ -160,7 +160,7 @@ func (g *guard) watch(group int) error {
 }
 
 // end kills the guard, so that the guard does not react to the end of this process.
-// After the command was started, reap may be the function that waits for the guard.
+// After the command was started, reap can have waited for the guard already.
 func (g *guard) end() {
 	if !g.reaped.Load() {
 		_ = g.cmd.Process.Kill()

@@ -13,7 +13,7 @@ import (
 
 // trust limits the time for which the command can run. The engine trusts a lease for 95
 // % of its key's TTL. Nearly half of the remaining 5 % is for stopping the command. The
-// other half allows for clock drift and a busy machine.
+// remaining time allows for clock drift and a busy machine.
 type trust struct {
 	lease *core.Lease
 	last  time.Time     // the latest deadline of the lease that was read

@@ -15,7 +15,8 @@ const replayedHeader = "Idempotent-Replayed"
 
 // keptHeaders are the headers that belong to the response itself, and not to the
 // connection, the time, the caller or an outer middleware. They include
-// Content-Encoding, because a handler that sets it has encoded the stored body.
+// Content-Encoding, because a handler that sets Content-Encoding has encoded the stored
+// body.
 var keptHeaders = []string{
 	"Content-Disposition", "Content-Encoding", "Content-Language", "Content-Location", "Content-Type",
 	"Etag", "Last-Modified", "Link", "Location",

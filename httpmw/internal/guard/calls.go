@@ -102,7 +102,7 @@ func (c call) make(w Writer, body []byte) []byte {
 }
 
 // callsField is the name under which an answer stores the calls that wrote it. It is
-// not a valid header name, so net/http drops it if it is taken for a header.
+// not a valid header name, so net/http drops the field if it is used as a header.
 const callsField = ":calls"
 
 // usual appends to list the calls by which gin's c.JSON and most other functions write
@@ -167,7 +167,8 @@ func agree(name string, one, other http.Header) bool {
 
 // noted removes the note from the answer, and returns the calls that write the answer.
 // Without a valid note these are the usual calls. chosen reports whether one of the
-// calls sets the status. If none does, the outer writer chooses the status.
+// calls sets the status. If no call sets the status, the outer writer chooses the
+// status.
 func (a *answer) noted() (list []call, chosen bool) {
 	at := slices.IndexFunc(a.header, func(f field) bool { return f.name == callsField })
 	if at < 0 {

@@ -18,8 +18,7 @@ type Carrier interface {
 	Package() Package
 	// Limit returns the maximum length of a body that may be read, in bytes.
 	Limit() int64
-	// Cache stores a body that was read in the framework. Cached returns the stored
-	// body, or nil.
+	// Cache stores body in the framework. Cached returns the stored body, or nil.
 	Cached() []byte
 	Cache(body []byte)
 }

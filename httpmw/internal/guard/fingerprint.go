@@ -93,8 +93,8 @@ func partsOf(data []byte, boundary string) (parts []byte, ok bool) {
 // it is read.
 const maxParts = 1000
 
-// errBodyGone is returned when an outer handler has read the body, so that two requests
-// could not be distinguished.
+// errBodyGone is returned when an outer handler has read the body, so two requests
+// cannot be distinguished.
 var errBodyGone = errors.New("the body was read before Idempotent could: mount it outside of what reads it, or have that use ShouldBindBodyWith, or set Fingerprint")
 
 // formerBody returns the form that an outer handler has parsed from the body. It fails

@@ -12,8 +12,8 @@ import (
 // defaultAnswerLimit is the default maximum length of a stored body, in bytes.
 const defaultAnswerLimit = 256 << 10
 
-// maxKeptHeaders limits the length of a response's stored headers, in bytes. The limit
-// of the body does not cover them, and a handler can put a client's data into a
+// maxKeptHeaders limits the length of a response's stored headers, in bytes.
+// AnswerLimit does not cover headers, and a handler can put a client's data into a
 // Location or Link.
 const maxKeptHeaders = 64 << 10
 

@@ -46,7 +46,7 @@ type Recorder struct {
 	timer    *time.Timer // started by the first flush
 	ended    bool        // the handler has returned or panicked
 	kept     bool        // the response counts as stored
-	panicked any         // the panic of the outer writer under the timer
+	panicked any         // the panic of the outer writer on the timer's goroutine
 	hijacked bool
 	sealed   bool // earlier data is committed, later data is ignored
 }
@@ -246,7 +246,7 @@ func (w *Recorder) room(kind callKind, n int) (pass bool, err error) {
 		return true, nil
 	}
 	if err != nil {
-		w.log.add(kind, 0) // the call writes the header even so
+		w.log.add(kind, 0) // the failed call still writes the header
 		return false, err
 	}
 	w.size += n
