@@ -55,17 +55,20 @@
 //	ABORTED              IDEMPOTENCY_IN_PROGRESS    the first call with this key is in progress
 //	INVALID_ARGUMENT     KEY_INVALID                the key is missing, ambiguous or not allowed
 //	FAILED_PRECONDITION  IDEMPOTENCY_KEY_REUSED     the key was used for another request
-//	FAILED_PRECONDITION  IDEMPOTENCY_INDETERMINATE  the outcome of the first call is unknown (once.AtMostOnce)
-//	FAILED_PRECONDITION  IDEMPOTENCY_UNREPLAYABLE   the first call was carried out, but its reply was not stored
-//	UNAVAILABLE          LOCK_UNAVAILABLE           the store is unavailable (see FailOpen), the Locker closed, or an outer lock lost
-//	DEADLINE_EXCEEDED    LOCK_TIMEOUT               the call timed out before the handler began; or CANCELLED
+//	FAILED_PRECONDITION  IDEMPOTENCY_INDETERMINATE  the first call's outcome is unknown
+//	FAILED_PRECONDITION  IDEMPOTENCY_UNREPLAYABLE   the first call's reply was not stored
+//	UNAVAILABLE          LOCK_UNAVAILABLE           store unavailable, Locker closed, or outer lock lost
+//	DEADLINE_EXCEEDED    LOCK_TIMEOUT               timed out before the handler began
 //	INTERNAL             LOCK_FAILED                a KeyFunc failed, or the rules are wrong
 //
-// The second column is the reason in a google.rpc.ErrorInfo of the domain [Domain]. Its
-// metadata has "method", and "lock" with the rule's static name. No refusal contains a
-// key, an owner or a token. If a KeyFunc fails with a status, such as UNAUTHENTICATED,
-// the call is refused with that status. [Render] replaces the form of refusals. Outer
-// interceptors can match the error's reason: errors.Is(err, core.ErrBusy).
+// A call that was canceled before the handler began gets CANCELLED with LOCK_TIMEOUT.
+// IDEMPOTENCY_INDETERMINATE is for runs with once.AtMostOnce. [FailOpen] lets calls run
+// despite an unavailable store. The second column is the reason in a
+// google.rpc.ErrorInfo of the domain [Domain]. Its metadata has "method", and "lock"
+// with the rule's static name. No refusal contains a key, an owner or a token. If a
+// KeyFunc fails with a status, such as UNAUTHENTICATED, the call is refused with that
+// status. [Render] replaces the form of refusals. Outer interceptors can match the
+// error's reason: errors.Is(err, core.ErrBusy).
 //
 // # Trying again
 //

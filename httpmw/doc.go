@@ -162,7 +162,7 @@
 //	503  lock-timeout      the request timed out while it waited
 //	400  key-invalid       the key is missing, ambiguous or not allowed
 //	413  body-too-large    the body is longer than BodyLimit, so the key was not looked for
-//	503  lock-unavailable  the store is unavailable (see FailOpen), the Locker closed, or an outer lock lost
+//	503  lock-unavailable  store unavailable (see FailOpen), Locker closed, or outer lock lost
 //	500  lock-failed       a KeyFunc failed, or the store does not support the lock
 //
 // and from Idempotent:
@@ -170,13 +170,13 @@
 //	400  idempotency-key-invalid    the header, or the scope, is missing or not allowed
 //	409  idempotency-in-progress    a request with this key is in progress; with Retry-After
 //	422  idempotency-mismatch       the key was used with another request
-//	410  idempotency-unreplayable   carried out before; the response was a stream, or too long to store
-//	409  idempotency-indeterminate  a run has an unknown outcome, and AtMostOnce rules out another run
+//	410  idempotency-unreplayable   carried out; the response was a stream, or too long to store
+//	409  idempotency-indeterminate  a run's outcome is unknown, and AtMostOnce rules out another
 //	413  body-too-large             the body is longer than BodyLimit
 //	503  idempotency-timeout        the request timed out while it waited
 //	503  idempotency-unavailable    the store is unavailable, or the Locker closed
 //	503  idempotency-uncommitted    the response passed to Commit is not known to be committed
-//	500  idempotency-failed         a KeyFunc failed, Commit was not allowed, or the stored response cannot be read
+//	500  idempotency-failed         a KeyFunc failed, Commit misused, or a stored response broken
 //
 // Flushes are held back for at most a second. A response that is complete within this
 // second, and no longer than AnswerLimit, is stored. A response that continues after
