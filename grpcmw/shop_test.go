@@ -72,7 +72,8 @@ type shop struct {
 	listen func(net.Listener) net.Listener
 }
 
-// newShop returns a shop in memory whose methods respond with the key of their lease.
+// newShop returns a shop with a store in memory. Its methods respond with the key of
+// their lease.
 func newShop(t *testing.T, opts ...core.Option) *shop {
 	t.Helper()
 	return &shop{Shop: answers.NewShop(t, nil, opts...)}

@@ -196,8 +196,8 @@ func testCommitRefused(t *testing.T, mw framework) {
 	})
 }
 
-// leading is the writer of an inner middleware, such as one that compresses. Unwrap
-// returns the wrapped writer.
+// leading is the writer of an inner middleware, for example a compressing middleware.
+// Unwrap returns the wrapped writer.
 type leading struct{ gin.ResponseWriter }
 
 func (l leading) Unwrap() http.ResponseWriter { return l.ResponseWriter }

@@ -93,7 +93,7 @@ func ExampleIdempotent_withdraw() {
 	// 201 charge 1 of 5
 }
 
-// Code outside HTTP takes the same lock as a request whose key Join makes.
+// Code outside HTTP takes the lock of a request whose key Join makes.
 func ExampleJoin() {
 	locker, _ := core.New(memstore.New())
 	router := gin.New()
@@ -193,7 +193,7 @@ func ExampleKeyFunc() {
 	// 200 signup:ann@example.com
 }
 
-// Responses of 500 are stored as well: the charge may have been made.
+// Responses of 500 are stored too, because the charge may have been made.
 func ExampleKeepIf() {
 	locker, _ := core.New(memstore.New())
 	runs, _ := once.New(locker)

@@ -206,7 +206,7 @@ func fifty(t *testing.T, waits bool, opts []once.Option, sites ...*site) {
 			if ran.Add(1) == 1 {
 				close(inside)
 			}
-			for range requests / 2 { // until half of the others were refused
+			for range requests / 2 { // until half of the other requests were refused
 				if !waits {
 					within(t, "the others are answered", answered)
 				}

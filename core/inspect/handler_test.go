@@ -106,7 +106,7 @@ func TestNoKeysWithoutTheRight(t *testing.T) {
 				}
 			}
 		}
-		// A visitor can open a lock whose key is not shown.
+		// A visitor without the right ShowKeys can open a lock.
 		stranger := inspect.Handler(in)
 		row := get(stranger, "format=json").json(t).Held[0]
 		if row.Key != "" || row.Digest != in.Digest("order:"+secret+"-0") {

@@ -131,8 +131,8 @@ func post(ctx context.Context, t *testing.T, body io.Reader) *http.Request {
 	return r
 }
 
-// newTransport returns a transport that covers the host of post. It has short pauses,
-// unless opts sets others.
+// newTransport returns a transport that covers the host of post. The transport has
+// short pauses, unless opts sets other pauses.
 func newTransport(base http.RoundTripper, opts ...httpretry.Option) http.RoundTripper {
 	quick := httpretry.Retry(retry.Policy{Initial: 10 * time.Millisecond, Attempts: 4})
 	return httpretry.New(base, append([]httpretry.Option{httpretry.Hosts(host), quick}, opts...)...)

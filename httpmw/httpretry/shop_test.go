@@ -119,8 +119,8 @@ func newShop(t *testing.T, guarded bool, opts ...once.Option) *shop {
 	return s
 }
 
-// client returns a client that covers the shop. It has short pauses, unless opts sets
-// others.
+// client returns a client that covers the shop. The client has short pauses, unless
+// opts sets other pauses.
 func (s *shop) client(opts ...httpretry.Option) *http.Client {
 	all := append([]httpretry.Option{
 		httpretry.Hosts(s.Addr), httpretry.Retry(retry.Policy{Initial: 10 * time.Millisecond, Attempts: 6}),

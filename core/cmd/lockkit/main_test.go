@@ -17,7 +17,7 @@ import (
 	program "github.com/lockkit/lockkit/core/cmd/lockkit"
 )
 
-// patience limits how long a test waits for an event.
+// patience limits the time for which a test waits for an event.
 const patience = 60 * time.Second
 
 // asProgram makes this test binary run the program, with the race detector if the tests
@@ -80,9 +80,9 @@ func do(t testing.TB, store string, args ...string) call {
 	return end(t, lockkit(t, store, args...))
 }
 
-// served runs the program until it exits. On a busy machine a server that is up can
-// answer too late, and the program then exits with code 69. served repeats such a run,
-// at most 20 runs in all, unless the run may have changed something.
+// served runs the program until it exits. If the server answers too late, on a busy
+// machine, the program exits with code 69. served repeats such a run, at most 20 runs
+// in all, unless the run may have changed something.
 func served(t testing.TB, store string, args ...string) call {
 	t.Helper()
 	c := do(t, store, args...)

@@ -81,7 +81,7 @@ type scene struct {
 	*section
 	t     *testing.T
 	store string   // value of LOCKKIT_STORE
-	port  string   // redis-cli's port, unless the command names one
+	port  string   // redis-cli's port, unless the command names a port
 	here  []string // pairs of a word of the page and its replacement in the test
 	stdin string
 }

@@ -73,8 +73,8 @@ func (s *shop) covered(base http.RoundTripper) http.RoundTripper {
 	return httpretry.New(base, httpretry.Hosts(s.Addr), httpretry.Retry(retry.Policy{Initial: time.Millisecond, Attempts: 2}))
 }
 
-// judge fails the test unless the client has the receipt, and the server has made one
-// charge for each of this number of keys.
+// judge fails the test unless the client has the receipt, and the server has received
+// this number of keys and made one charge for each key.
 func (s *shop) judge(t *testing.T, status int, body string, err error, keys int) {
 	t.Helper()
 	s.mu.Lock()
