@@ -40,7 +40,7 @@ func Runs(o *once.Once, scope KeyFunc, opts ...Option) AnnotatedOption {
 }
 
 // Locks sets options of every Lock that an annotation names, such as TakeOwner or
-// Render. The settings of the annotation take precedence over them. Locks panics if an
+// Render. The settings of the annotation take precedence over opts. Locks panics if an
 // option is nil or not for Lock.
 func Locks(opts ...Option) AnnotatedOption {
 	opts = slices.Clip(slices.Clone(opts))
@@ -48,8 +48,8 @@ func Locks(opts ...Option) AnnotatedOption {
 	return func(a *annotations) { a.locks = opts }
 }
 
-// Annotated returns the rules that the .proto files of all services in the program set
-// by the option (lockkit.v1.guard); see lockkitpb:
+// Annotated returns the rules in the .proto files of all services in the program. The
+// option (lockkit.v1.guard) sets the rules of a method; see lockkitpb:
 //
 //	rpc Pay(PayRequest) returns (Receipt) {
 //	  option (lockkit.v1.guard) = {
@@ -58,8 +58,8 @@ func Locks(opts ...Option) AnnotatedOption {
 //	  };
 //	}
 //
-// The scope of idempotency keys is set in Go, by Runs. Rules in Go can replace those of
-// a .proto:
+// The scope of idempotency keys is set in Go, by Runs. Rules in Go can replace the
+// rules of a .proto:
 //
 //	rules, err := grpcmw.Annotated(locks, grpcmw.Runs(runs, caller))
 //	rules[pb.Orders_Refund_FullMethodName] = []grpcmw.Rule{…} // in place of those in its .proto
@@ -67,11 +67,15 @@ func Locks(opts ...Option) AnnotatedOption {
 // Methods with the option none, and methods without an option, have no rules; Audit
 // distinguishes the two kinds.
 //
-// Annotated fails with core.ErrInvalid and lists each method whose guard is wrong, with
-// the reason: a name, a path, a duration or a combination that is not allowed; an
-// idempotent stream; an idempotent method without Runs; an empty guard, or a guard of a
-// later version of the option than this program knows. It fails with
-// core.ErrUnsupported if the store of l does not support such locks.
+// Annotated fails with core.ErrInvalid, and lists each method with a wrong guard. These
+// guards are wrong:
+//
+//   - a name, a path, a duration or a combination that is not allowed
+//   - idempotent for a stream, or without Runs
+//   - an empty guard
+//   - a guard with a field that this version of the kit does not know
+//
+// It fails with core.ErrUnsupported if the store of l does not support such locks.
 func Annotated(l *core.Locker, opts ...AnnotatedOption) (Rules, error) {
 	return annotatedIn(protoregistry.GlobalFiles, l, opts)
 }
@@ -244,7 +248,8 @@ func (a *annotations) idempotent(m *method, input protoreflect.MessageDescriptor
 	return Idempotent(o, a.scope, opts...), nil
 }
 
-// fieldsOf returns the KeyFuncs of paths in the message. what is their name in errors.
+// fieldsOf returns the KeyFuncs of paths in the message. what names the paths in
+// errors.
 func fieldsOf(input protoreflect.MessageDescriptor, what string, paths []string) (fields []KeyFunc, err error) {
 	for _, path := range paths {
 		f := &field{Source: keys.Source{Adapter: "grpcmw", Kind: "field", Name: path}, names: strings.Split(path, ".")}
@@ -256,7 +261,7 @@ func fieldsOf(input protoreflect.MessageDescriptor, what string, paths []string)
 	return fields, nil
 }
 
-// declared is a rule of a .proto file, so the name of its method is not a typo.
+// declared is a rule of a .proto file. Its method's name cannot be a typo.
 type declared struct{ Rule }
 
 // isWritten reports whether a rule was written in Go.

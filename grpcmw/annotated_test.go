@@ -56,7 +56,6 @@ func (s *shop) annotated(opts ...grpcmw.AnnotatedOption) grpcmw.Rules {
 	return rules
 }
 
-// openTills starts serving the annotated service.
 func (s *shop) openTills(rules grpcmw.Rules) TillsClient {
 	s.T.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -104,7 +103,7 @@ func TestAnnotated(t *testing.T) {
 		before := s.Store.Attempts.Load()
 		go func() { answer <- ask(t.Context(), client.Pay, o, key, "b") }()
 		eventually(t, "the call waits for the inner lock", func() bool { return s.Store.Attempts.Load() > before+3 })
-		ask(t.Context(), client.Pay, o, key, "c").Refused(t, codes.Aborted, grpcmw.ReasonBusy) // by the outer middleware
+		ask(t.Context(), client.Pay, o, key, "c").Refused(t, codes.Aborted, grpcmw.ReasonBusy) // of the outer lock
 		release()
 		within(t, "the call is answered", answer).Is(t, "till:7:s")
 	})

@@ -15,8 +15,8 @@ import (
 
 // The first byte of a stored response is its version. The rest is a google.rpc.Status.
 // An error is stored unchanged. A reply is stored as the only detail of a Status with
-// code OK. A response with metadata has the metadata before the Status, with its
-// length.
+// code OK. A response with metadata has the metadata's length and the metadata before
+// the Status.
 const (
 	answerVersion   = 1
 	metadataVersion = 2
@@ -155,7 +155,7 @@ func decodeReply(packed []byte) (proto.Message, error) {
 	return reply, nil
 }
 
-// take returns the value of the field with which data begins, if it is this field.
+// take returns the value of the field, if data begins with this field.
 func take(data []byte, field protowire.Number) (value, rest []byte, ok bool) {
 	number, kind, tag := protowire.ConsumeTag(data)
 	if tag < 0 || number != field || kind != protowire.BytesType {

@@ -112,8 +112,8 @@ func TestKeptAnswers(t *testing.T) {
 	})
 }
 
-// FuzzAnswer checks that a stored value is decoded without a panic, and that a decoded
-// reply stays the same when it is encoded and decoded again.
+// FuzzAnswer checks that a stored value is decoded without a panic. A decoded reply
+// must stay the same when it is encoded and decoded again.
 func FuzzAnswer(f *testing.F) {
 	for _, r := range []proto.Message{&Receipt{}, &Receipt{Id: "5", Blob: make([]byte, 200)}, &Order{Id: "5"}} {
 		data, err := grpcmw.EncodeReply(r)

@@ -87,7 +87,7 @@ func BenchmarkOnRedis(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			var took [2][]time.Duration
 			for b.Loop() {
-				for i, call := range []func(string) error{c.byHand, c.through} { // alternately, so that both run under the same load
+				for i, call := range []func(string) error{c.byHand, c.through} { // alternately, so that both functions run under the same load
 					key, start := c.key(), time.Now()
 					if err := call(key); err != nil {
 						b.Fatal(err)

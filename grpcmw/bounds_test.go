@@ -17,8 +17,8 @@ import (
 	"github.com/lockkit/lockkit/grpcmw"
 )
 
-// allocated returns the number of bytes that f allocates. No other test may run
-// meanwhile.
+// allocated returns the number of bytes that f allocates. No other test must run at the
+// same time.
 func allocated(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -103,7 +103,7 @@ func TestBounds(t *testing.T) {
 		for range cap(answers) {
 			go func() { answers <- status.Code(ask(ctx, s.Client.Pay, &Order{Id: "5"}).Err) }()
 		}
-		for range cap(answers) - 2 { // one caller asks the store, and one is queued after it
+		for range cap(answers) - 2 { // the other two callers wait: the first polls the store, and the second is queued
 			if code := within(t, "the others are refused", answers); code != codes.Aborted {
 				t.Errorf("got %v", code)
 			}

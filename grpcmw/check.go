@@ -15,19 +15,23 @@ import (
 )
 
 // Services is a server whose methods Check and Audit compare with the rules.
-// *grpc.Server implements it, and connectmw.Services returns one for services of
-// connect.
+// *grpc.Server implements Services. For services of connect, use connectmw.Services.
 type Services interface {
 	// GetServiceInfo returns the services by their full names.
 	GetServiceInfo() map[string]grpc.ServiceInfo
 }
 
-// Check compares r with the services that are registered with s. Call it before Serve.
-// It fails with core.ErrInvalid, and lists every mistake: a method that no service has,
-// because a typo would leave the real method unguarded; a path of Field that the
-// request does not have, or that leads to a message, a list or a map; Idempotent on a
-// stream; a method without rules. Check skips rules that Annotated made for services
-// that s does not have, because the program may be their client.
+// Check compares r with the services that are registered with s. Call Check before
+// Serve. It fails with core.ErrInvalid, and lists every mistake:
+//
+//   - a method that no service has, because a typo would leave the real method unguarded
+//   - a path of Field that the request does not have, or that leads to a message, a list
+//     or a map
+//   - Idempotent on a stream
+//   - a method without rules
+//
+// Check skips rules that Annotated made for services that s does not have, because the
+// program may be their client.
 //
 // Check calls the KeyFuncs of r with an empty request to learn their paths. It cannot
 // see whether s has the interceptors that apply r; see ServerOptions.
@@ -45,12 +49,12 @@ func Check(s Services, r Rules) error {
 	return errors.Join(problems...)
 }
 
-// Audit checks r like Check, and also reports forgotten methods of s. Call it before
+// Audit checks r like Check, and also reports forgotten methods of s. Call Audit before
 // Serve, or in a test. It fails with core.ErrInvalid and lists each method that has no
 // rule in r. A method is exempt if its .proto has idempotency_level = NO_SIDE_EFFECTS,
 // or (lockkit.v1.guard).none for a method that needs no guard. In Go, the rule None has
-// the same meaning. A method whose .proto has a guard always needs a rule. Audit skips
-// gRPC's own services for health, reflection and channelz.
+// the same meaning. A method whose .proto has any other guard always needs a rule.
+// Audit skips gRPC's own services for health, reflection and channelz.
 func Audit(s Services, r Rules) error {
 	problems := []error{Check(s, r)}
 	if isNil(s) {
@@ -73,7 +77,7 @@ func isNil(s Services) bool {
 	return s == nil || ok && server == nil
 }
 
-// looking has the services of gRPC itself that only read.
+// looking has gRPC's own services, which only read.
 var looking = []string{
 	"grpc.health.v1.Health", "grpc.channelz.v1.Channelz",
 	"grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection",
@@ -145,7 +149,7 @@ func bare(problem error) error {
 	return problem
 }
 
-// probe is the context under which KeyFuncs report the fields that they use.
+// probe is the context under which the kit's KeyFuncs check their fields.
 type probe struct {
 	context.Context
 	problems []error
@@ -159,7 +163,7 @@ func (m *method) try(keys ...KeyFunc) []error {
 	p := &probe{Context: context.Background()}
 	for _, f := range keys {
 		func() {
-			// A user's function may not tolerate an empty request.
+			// A user's function can panic on an empty request.
 			defer func() { _ = recover() }()
 			_, _ = f(p, m.name, m.input.New().Interface())
 		}()

@@ -74,7 +74,7 @@ func Methods(fullMethods ...string) ClientOption {
 }
 
 // TryTimeout limits each try to d, in addition to the call's own deadline. By default a
-// try has no separate limit. A try without a response in time is abandoned, and the
+// try has no separate limit. A try without a response within d is abandoned, and the
 // call is tried again. TryTimeout panics if d is not positive.
 func TryTimeout(d time.Duration) ClientOption {
 	if d <= 0 {
@@ -84,26 +84,26 @@ func TryTimeout(d time.Duration) ClientOption {
 }
 
 // UnaryClientInterceptor returns an interceptor that gives each call one idempotency
-// key for all its tries. It tries again after a busy lock, an unavailable store, and an
-// UNAVAILABLE of the connection. A key that the caller has set stays:
+// key for all its tries. The interceptor tries again after a busy lock, an unavailable
+// store, and an UNAVAILABLE of the connection. It keeps a key that the caller has set:
 //
 //	ctx = metadata.AppendToOutgoingContext(ctx, "idempotency-key", key)
 //
-// A key that grpc-gateway has put under "grpcgateway-idempotency-key" stays too, and is
-// also sent under "idempotency-key".
+// It also keeps a key that grpc-gateway has put under "grpcgateway-idempotency-key",
+// and sends that key under "idempotency-key" too.
 //
 // Between tries the interceptor waits for the server's pause, which is in the trailer
 // "grpc-retry-pushback-ms" or in a RetryInfo, and at least for the policy's pause. It
-// stops if the server forbids further tries, if the policy's attempts are used up, and
-// at once if the next try would come after the call's deadline. The call then returns
-// the last try's error, or DEADLINE_EXCEEDED or CANCELLED if its context was done
-// during a pause.
+// stops if the server forbids further tries, or if the policy's attempts are used up.
+// It also stops, without a pause, if the next try would come after the call's deadline.
+// The call then returns the last try's error. If the context was done during a pause,
+// the call returns DEADLINE_EXCEEDED or CANCELLED.
 //
 // After an UNAVAILABLE the client does not know whether the server has done the work.
-// So use the interceptor only for methods that Idempotent guards, or name these with
-// Methods. The work of other methods could be done twice. Mount the interceptor outside
+// So use the interceptor only for methods that Idempotent guards, or name these methods
+// with Methods. Other methods could do their work twice. Mount the interceptor outside
 // interceptors that apply to a single try. Do not set grpc-go's own retry policy for
-// the same methods, because the attempts of both would multiply.
+// the same methods, because the attempts of the two policies would multiply.
 func UnaryClientInterceptor(opts ...ClientOption) grpc.UnaryClientInterceptor {
 	return newClient("UnaryClientInterceptor", opts).call
 }

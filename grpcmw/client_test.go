@@ -28,7 +28,7 @@ type answer struct {
 }
 
 // peer is a server in memory. It returns its answers one after the other, and then
-// repeats the last one.
+// repeats the last answer.
 type peer struct {
 	answers []answer
 	keys    []string

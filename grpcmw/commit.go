@@ -23,10 +23,10 @@ type executionKey struct{}
 // whatever the handler returns.
 //
 // Commit fails like once.Commit. It also fails with core.ErrInvalid, before anything is
-// sent, if there is no Idempotent around the handler, or if the reply would not be
-// stored: it is larger than AnswerLimit, of a type that the program has not registered,
-// or refused by KeepIf. Do not pass the ctx of a once.Do inside the handler: Commit
-// would store the reply as the response of that run.
+// sent, if there is no Idempotent around the handler, or if the reply cannot be stored.
+// A reply cannot be stored if it is larger than AnswerLimit, if the program has not
+// registered its type, or if KeepIf refuses it. Do not pass the ctx of a once.Do inside
+// the handler: Commit would store the reply as the response of that run.
 func Commit(ctx context.Context, tx once.Saver, reply proto.Message) error {
 	e, ok := ctx.Value(executionKey{}).(*execution)
 	if !ok {

@@ -11,18 +11,17 @@
 //
 // [Audit] fails if a method that may have side effects has no rule. It also fails if a
 // rule names a method that does not exist, because a typo would leave a method
-// unguarded. [Check] reports only the latter.
+// unguarded. [Check] finds only mistakes in the rules, not missing rules.
 //
 // Calls to pay order 42 now run one at a time, on whichever replica they arrive. The
-// handler finds its lease, and the fencing token, by core.LeaseFromContext(ctx); ctx is
-// canceled when the lease is lost. Even then the client gets the response of the
-// handler, including OK. So check ctx before you commit. Code outside gRPC takes the
-// same lock with core.Key("order", "42").
+// handler finds its lease, and the fencing token, by core.LeaseFromContext(ctx). When
+// the lease is lost, ctx is canceled, but the client still gets the handler's response,
+// even OK. So check ctx before you commit. Code outside gRPC takes the same lock with
+// core.Key("order", "42").
 //
-// A repeated charge with the same idempotency key gets the first charge's reply. Both
-// rules on one method work together, in either order. With Idempotent first, a
-// repetition does not wait for the lock, and a call that the lock refuses does not
-// count as an attempt.
+// A repeated charge with the same idempotency key gets the first charge's reply. A
+// method can have both rules, in either order. With Idempotent first, a repetition does
+// not wait for the lock, and a call that the lock refuses does not count as an attempt.
 //
 // # Rules in the .proto
 //
@@ -42,42 +41,45 @@
 //
 // # Keys
 //
-// [Field] takes the key from the request, by its descriptor. [Metadata] takes it from
-// the call's metadata. [Join] combines several values into one key. All of them use a
-// value exactly as it was sent: "42" and "042" are two keys. If the handler accepts
-// several spellings of one value, write a [KeyFunc] that returns the same key for all of
-// them.
+// [Field] takes the key from the request, by its descriptor. [Metadata] takes the key
+// from the call's metadata. [Join] combines several values into one key. All of them
+// use a value exactly as it was sent: "42" and "042" are two keys. If the handler
+// accepts several spellings of one value, write a [KeyFunc] that returns the same key
+// for all of them.
 //
 // # Responses
 //
-// A call that may not run gets a status:
+// A refused call gets a status:
 //
 //	ABORTED              LOCK_BUSY                  another call holds the lock
 //	ABORTED              IDEMPOTENCY_IN_PROGRESS    the first call with this key is in progress
 //	INVALID_ARGUMENT     KEY_INVALID                the key is missing, ambiguous or not allowed
 //	FAILED_PRECONDITION  IDEMPOTENCY_KEY_REUSED     the key was used for another request
-//	FAILED_PRECONDITION  IDEMPOTENCY_INDETERMINATE  it is unknown how far the first call came (once.AtMostOnce)
-//	FAILED_PRECONDITION  IDEMPOTENCY_UNREPLAYABLE   the first call was done, but its reply was not stored
-//	UNAVAILABLE          LOCK_UNAVAILABLE           the store is down (see [FailOpen]), the Locker closed, or an outer lock was lost
-//	DEADLINE_EXCEEDED    LOCK_TIMEOUT               the call timed out before the work could begin; or CANCELLED
+//	FAILED_PRECONDITION  IDEMPOTENCY_INDETERMINATE  the first call's outcome is unknown
+//	FAILED_PRECONDITION  IDEMPOTENCY_UNREPLAYABLE   the first call's reply was not stored
+//	UNAVAILABLE          LOCK_UNAVAILABLE           store unavailable, Locker closed, or outer lock lost
+//	DEADLINE_EXCEEDED    LOCK_TIMEOUT               timed out before the handler began
 //	INTERNAL             LOCK_FAILED                a KeyFunc failed, or the rules are wrong
 //
-// The second column is the reason in a google.rpc.ErrorInfo of the domain [Domain]. Its
-// metadata has "method", and "lock" with the rule's static name. No refusal contains a
-// key, an owner or a token. If a KeyFunc fails with a status, such as UNAUTHENTICATED,
-// the call is refused with that status. [Render] replaces the form of refusals. Outer
-// interceptors can match the error's reason: errors.Is(err, core.ErrBusy).
+// A call that was canceled before the handler began gets CANCELLED with LOCK_TIMEOUT.
+// IDEMPOTENCY_INDETERMINATE is for runs with once.AtMostOnce. [FailOpen] lets calls run
+// despite an unavailable store. The second column is the reason in a
+// google.rpc.ErrorInfo of the domain [Domain]. Its metadata has "method", and "lock"
+// with the rule's static name. No refusal contains a key, an owner or a token. If a
+// KeyFunc fails with a status, such as UNAUTHENTICATED, the call is refused with that
+// status. [Render] replaces the form of refusals. Outer interceptors can match the
+// error's reason: errors.Is(err, core.ErrBusy).
 //
 // # Trying again
 //
 // ABORTED and UNAVAILABLE carry a google.rpc.RetryInfo and the trailer
-// "grpc-retry-pushback-ms", of at most a second and spread at random. If a repetition
-// is useless, the trailer is -1. No header is sent, so the retry policy of grpc-go's
-// service config works: it obeys the trailer, and repeats only calls that got no
-// header. An outer interceptor that sets a header prevents that.
+// "grpc-retry-pushback-ms". Their pause is at most a second, and spread at random. If a
+// repetition is useless, the trailer is -1. No header is sent, so the retry policy of
+// grpc-go's service config works. That policy obeys the trailer, and repeats only calls
+// that got no header. So an outer interceptor must not send a header.
 //
 // [UnaryClientInterceptor] gives each call one idempotency key for all its tries, and
-// tries again when the server allows it.
+// tries again if the server allows another try.
 //
 // # Calls that join their caller's lock
 //
@@ -88,6 +90,6 @@
 //
 // # Streams
 //
-// A stream holds its lock from before the beginning of the handler until the handler
-// has returned. See [StreamServerInterceptor].
+// A stream acquires its lock before its handler begins, and holds the lock until the
+// handler has returned. See [StreamServerInterceptor].
 package grpcmw

@@ -25,18 +25,19 @@ var errNoMessage = errors.New("grpcmw: the key is in a message, and there is non
 //
 // The field can be of any type except a message, a list or a map. The key is the string
 // itself, a number in decimal, the number of an enum, true or false for a bool, or
-// bytes in hexadecimal. Integers of 64 bits are exact. A float is written with the
-// fewest digits that distinguish it from every other, without an exponent; -0 is 0 and
-// NaN is refused.
+// bytes in hexadecimal. Integers of 64 bits are exact. A float is written without an
+// exponent, with the fewest digits that distinguish it from every other float. -0 is 0,
+// and NaN is refused.
 //
-// A field that is not set is refused, like an empty string or empty bytes. In a field
-// without presence, as without "optional" in proto3, 0 and false look like a field that
-// is not set, also to the handler. Field takes them as values.
+// A field that is not set is refused, like an empty string or empty bytes. A proto3
+// field without "optional" has no presence: 0 and false cannot be distinguished from a
+// field that is not set. Field accepts these two values.
 //
-// On a stream of many messages from the client, the first one is used.
+// On a stream of many messages from the client, Field uses the first message.
 //
 // Field panics if path is not a list of names with dots between them. Check reports a
-// method whose messages do not have the field. Without Check, its calls get INTERNAL.
+// method whose messages do not have the field. Without Check, the calls of such a
+// method get INTERNAL.
 func Field(path string) KeyFunc {
 	f := &field{Source: keys.NewSource("grpcmw", "field", path), names: strings.Split(path, ".")}
 	if slices.Contains(f.names, "") {

@@ -20,12 +20,12 @@ import (
 const fingerprintVersion = 1
 
 // fingerprintOf returns the fingerprint that distinguishes a duplicate from another
-// request under the same key: the method, with the result of part, or with the whole
-// message if part is nil. A request that is no protobuf message fails in both cases,
-// because its reply could not be stored.
+// request under the same key. The fingerprint covers the method and the result of part.
+// If part is nil, the whole message replaces the result. A request that is no protobuf
+// message always fails, because its reply could not be stored.
 //
 // The function walks the message by its descriptor and does not encode it. The encoding
-// of a message, even the deterministic one, differs between builds
+// of a message, even the deterministic encoding, differs between builds
 // (https://protobuf.dev/programming-guides/serialization-not-canonical/), and includes
 // fields that this program does not know.
 func fingerprintOf(ctx context.Context, c *call, part KeyFunc) ([]byte, error) {
@@ -71,7 +71,7 @@ func (w *walk) sum() []byte {
 	return w.hash.Sum(nil)
 }
 
-// room makes room for n more bytes in the buffer, if they fit into it.
+// room makes room for n more bytes in the buffer, if the buffer has that capacity.
 func (w *walk) room(n int) {
 	if len(w.buffer)+n > cap(w.buffer) {
 		_, _ = w.hash.Write(w.buffer)

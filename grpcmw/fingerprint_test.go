@@ -19,7 +19,7 @@ import (
 	"github.com/lockkit/lockkit/grpcmw"
 )
 
-// TestFingerprint checks by pairs of requests which ones count as the same.
+// TestFingerprint checks which pairs of requests count as the same request.
 func TestFingerprint(t *testing.T) {
 	t.Parallel()
 	s, runs := newShop(t), atomic.Int64{}
@@ -131,9 +131,9 @@ func TestFingerprint(t *testing.T) {
 	}
 }
 
-// TestFingerprint_RequestThatIsNoMessage checks that a request that is no protobuf message
-// is refused before the handler runs, even if the fingerprint needs none of its fields. A
-// run of such a request could not be replayed.
+// TestFingerprint_RequestThatIsNoMessage checks that a request that is no protobuf
+// message is refused before the handler runs, even if the fingerprint needs no field of
+// the request. The response to such a request could not be replayed.
 func TestFingerprint_RequestThatIsNoMessage(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)

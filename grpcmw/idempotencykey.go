@@ -16,8 +16,8 @@ const keyMetadata = "idempotency-key"
 // of an HTTP request, if its matcher for incoming headers lets that header pass.
 const gatewayMetadata = "grpcgateway-idempotency-key"
 
-// idempotencyKey returns the key in the metadata of a call. If the metadata has both
-// names, their keys have to be the same, quoted or not.
+// idempotencyKey returns the key in the metadata of a call. If the metadata has a key
+// under each of the two names, the keys have to be the same, quoted or not.
 func idempotencyKey(ctx context.Context, _ string, _ any) (string, error) {
 	s := keys.NewSource("grpcmw", "metadata", keyMetadata)
 	if _, ok := ctx.(*probe); ok {

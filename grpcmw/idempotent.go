@@ -21,60 +21,64 @@ import (
 // replayedMetadata marks a replayed response.
 const replayedMetadata = "idempotent-replayed"
 
-// operation is the Name of each once.Call. It does not include method and CallName, so
+// operation is the Name of each once.Call. It includes neither method nor CallName, so
 // the use of one key for two methods is noticed.
 const operation = "grpc"
 
 // Idempotent returns a rule that gives unary calls with the same idempotency key the
-// response of the first call. o stores that response, which is replayed instead of
-// running the handler again. The key is in the metadata "idempotency-key", or
+// response of the first call. o stores that response, and later calls get it without
+// another run of the handler. The key is in the metadata "idempotency-key", or
 // "grpcgateway-idempotency-key" as grpc-gateway names it. Key sets another source. The
 // value is a quoted string of 1 to 255 characters, as in the HTTP header: visible ASCII
 // and blanks, with a backslash before each quote and backslash. The same text without
-// quotes is the same key, but a key without quotes contains no blanks, quotes, commas or
-// semicolons. Blanks inside the quotes are part of the key, and blanks around the value
-// are ignored. A call without a key is refused, and so is a call with two different keys
-// under the two names.
+// quotes is the same key, but a key without quotes contains no blanks, quotes, commas
+// or semicolons. Blanks inside the quotes are part of the key, and blanks around the
+// value are ignored. A call without a key is refused, and so is a call with two
+// different keys under the two names.
 //
 // scope identifies the caller. A key is valid only within its scope, so no caller can
 // get another caller's response by guessing or repeating a key. Take the scope from the
-// result of authentication, which has to come before. Your own KeyFunc can read it from
-// the context. AnyCaller is for services whose callers cannot be distinguished.
+// result of authentication, which has to run before the rule. Your own KeyFunc can read
+// the scope from the context. AnyCaller is for services whose callers cannot be
+// distinguished.
 //
-// Two requests are the same if they have the same method and the same fields. Fields
-// that this program does not know are ignored. See Fingerprint. A request of a codec
-// other than Protobuf's is refused with INTERNAL, because its reply could not be stored.
+// Two requests are the same if they have the same method and the same fields; see
+// Fingerprint. Fields that this program does not know are ignored. A request of a codec
+// other than Protobuf's is refused with INTERNAL, because its reply could not be
+// stored.
 //
 // A reply is replayed as a message of the same type, and a stored error with its
 // details; see KeepIf. A replay has "idempotent-replayed: true" in the trailer. A
-// replayed reply has it in the header too. Headers and trailers of the handler are
-// stored if KeepMetadata names them. A reply that is larger than AnswerLimit, or of a
-// type that the program has not registered, is not stored.
+// replayed reply has this mark in the header too. Headers and trailers of the handler
+// are stored if KeepMetadata names them. A reply that is larger than AnswerLimit, or of
+// a type that the program has not registered, is not stored.
 //
 // The handler runs under a context that is canceled when the client disconnects (see
 // Detached), or when the run's lease is lost. The number from once.AttemptFromContext
 // shows whether an earlier run began and ended without a response. The handler's
 // response is sent, whether it was stored or not. There are special cases:
 //
-//   - A call that was refused by an inner rule, of this interceptor or of an inner one,
-//     does not count as an attempt, and nothing of it is stored.
-//   - The same applies to a handler's error that once.Withdraw has marked, for example
-//     for an invalid request. The key is then free for a corrected request.
+//   - A call that an inner rule refuses does not count as an attempt, and is not
+//     stored. The inner rule can belong to this interceptor or to an inner interceptor.
+//   - A call whose handler returns an error that once.Withdraw has marked, for example
+//     for an invalid request, does not count either. The key is then free for a
+//     corrected request.
 //   - With once.AtMostOnce, CANCELLED and DEADLINE_EXCEEDED of the handler mean that
-//     its progress is unknown. After other errors that are not stored, and after
-//     once.NotFinal, the handler runs again.
+//     the work's progress is unknown, so a repetition does not run the handler. After
+//     other errors that are not stored, and after once.NotFinal, a repetition runs the
+//     handler again.
 //   - After Commit the database decides. The committed reply is sent, whatever the
 //     handler returns. If the handler returns a reply that was not committed, the
 //     client gets UNAVAILABLE.
 //
 // A key is valid for all methods, and for all services whose responses are in the same
-// store. If a handler calls another of these methods with its own key, that call is
-// refused as in progress. Use a separate key for each call.
+// store. If a handler passes the key of its call on to another such method, the inner
+// call is refused as in progress. Use a separate key for each call.
 //
 // Methods with idempotency_level = NO_SIDE_EFFECTS in their .proto pass, because a
 // repetition does no harm, and a stored response would be outdated. A stream has no
-// response that could be stored. So Check reports the rule, and each call of the stream
-// is refused.
+// response that could be stored. So Check reports an Idempotent on a stream, and each
+// call of the stream is refused.
 //
 // Idempotent panics if o or scope is nil, or if an option is nil or not for Idempotent.
 // Pass once.Acquire to once.New to set how runs are claimed. With core.Wait, a call
@@ -91,7 +95,7 @@ func Idempotent(o *once.Once, scope KeyFunc, opts ...Option) Rule {
 }
 
 // AnyCaller returns a scope for services that have one caller, or cannot distinguish
-// their callers: a client needs only the key to get its response.
+// their callers. Any client that has a key gets the key's response.
 func AnyCaller() KeyFunc {
 	return func(context.Context, string, any) (string, error) { return "any", nil }
 }
@@ -147,9 +151,10 @@ func (m *idempotent) identify(ctx context.Context, c *call) (id once.Call, err e
 	return id, err
 }
 
-// joined returns a KeyFunc's result as one text without control characters. Different
-// parts give different texts. The text of several parts begins with a colon. A single
-// value is not escaped, because escapes could make an allowed key too long.
+// joined returns a KeyFunc's result as one text without control characters. Results
+// with different parts give different texts. The text of several parts begins with a
+// colon. A single value is not escaped, because escapes could make an allowed key too
+// long.
 func joined(ctx context.Context, c *call, f KeyFunc, what keys.Source) (string, error) {
 	value, err := c.ask(ctx, f)
 	if err != nil {
@@ -167,7 +172,7 @@ func joined(ctx context.Context, c *call, f KeyFunc, what keys.Source) (string, 
 	return what.Part(value)
 }
 
-// execution is a call under an Idempotent, whether its handler runs or not.
+// execution is a call under an Idempotent, whether the call's handler runs or not.
 type execution struct {
 	*idempotent
 	c       *call
@@ -198,7 +203,7 @@ func (e *execution) run(ctx context.Context) (once.Answer, error) {
 	e.committed = adapter.Committed(ctx)
 	final := adapter.IsFinal(ctx)
 	if !final {
-		once.NotFinal(e.outer) // an outer Idempotent has the same response
+		once.NotFinal(e.outer) // for an outer Idempotent, which has the same response
 	}
 	if e.withdrawn(ctx) {
 		return once.Answer{}, once.Withdraw(e.failure)
@@ -236,10 +241,10 @@ func (e *execution) encode(k *Kept) ([]byte, error) {
 	return encodeFailure(headOf(block), k.Status.Proto(), e.limit) // Proto returns a copy
 }
 
-// withdrawn reports whether the handler's error is marked by once.Withdraw, or the handler
-// was not reached because an inner rule refused the call. That rule can belong to the same
-// interceptor or to an inner one. A refusal by an inner interceptor does not count if code
-// in between has read the attempt and may have acted on it.
+// withdrawn reports whether the handler's error is marked by once.Withdraw, or the
+// handler was not reached because an inner rule refused the call. That rule can belong
+// to this interceptor or to an inner interceptor. A refusal by an inner interceptor
+// does not count if code in between has read the attempt and may have acted on it.
 func (e *execution) withdrawn(ctx context.Context) bool {
 	if e.c.refused {
 		return true
@@ -300,8 +305,9 @@ func unclear(s *status.Status, failure error) error {
 	return failure
 }
 
-// detach returns a context that is canceled with ctx until the handler runs. After that
-// it is canceled only when an outer lease is lost or its Locker is closed.
+// detach returns a context that is canceled with ctx until the handler runs. After
+// that, the context is canceled only if the first cause of ctx is the loss of an outer
+// lease or the closing of that lease's Locker.
 func (e *execution) detach(ctx context.Context) (context.Context, func()) {
 	detached, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -350,7 +356,7 @@ func (m *idempotent) inspect(to *method) []error {
 // errStream reports that a stream has no response that could be stored.
 const errStream = setupError("Idempotent cannot be applied to a stream")
 
-// onceRefusal returns the refusal if the handler did not run and nothing was replayed.
+// onceRefusal returns the refusal of a call that gets neither a run nor a replay.
 func (m *idempotent) onceRefusal(ctx context.Context, c *call, err error) Refusal {
 	r := Refusal{Code: codes.FailedPrecondition, Method: c.name, Lock: m.callName, RetryAfter: Never, Err: err}
 	var busy *core.BusyError

@@ -10,24 +10,25 @@ import (
 	"github.com/lockkit/lockkit/core/keys"
 )
 
-// KeyFunc finds in a call the key to lock. After an error that matches core.ErrInvalid
-// the status is INVALID_ARGUMENT, because the call is wrong. An error that is a gRPC
-// status is the response itself. After any other error the status is INTERNAL, and the
-// error's text is not part of the response.
+// KeyFunc finds a key in a call: the key to lock, an idempotency key, a scope or a
+// fingerprint. After an error that matches core.ErrInvalid the status is
+// INVALID_ARGUMENT, because the call is wrong. An error that is a gRPC status is the
+// response itself. After any other error the status is INTERNAL, and the error's text
+// is not part of the response.
 //
 // The result is one part of the key, without control characters, or several parts with
 // U+001F between them, as Join makes them: parts "a" and "b" under the name "order"
 // lock core.Key("order", "a", "b").
 //
-// A KeyFunc runs before the lock is acquired. It gets the incoming context, the full
-// method ("/package.Service/Method"), and the request. On a stream of many messages
-// from the client there is no request yet: req is nil, and a KeyFunc that returns ""
-// without an error is called again with the first message.
+// A KeyFunc runs before the lock is acquired. The function gets the incoming context,
+// the full method ("/package.Service/Method"), and the request. On a stream of many
+// messages from the client there is no request yet: req is nil, and a KeyFunc that
+// returns "" without an error is called again with the first message.
 type KeyFunc func(ctx context.Context, fullMethod string, req any) (string, error)
 
-// Metadata takes the key from the call's metadata. name has to be present exactly once;
-// its upper and lower case do not matter. The key for a name that ends in "-bin" is its
-// bytes in hexadecimal. Metadata panics if name is empty.
+// Metadata takes the key from the call's metadata. name has to be present exactly once,
+// in upper or lower case. For a name that ends in "-bin", the key is the value's bytes
+// in hexadecimal. Metadata panics if name is empty.
 func Metadata(name string) KeyFunc {
 	s := keys.NewSource("grpcmw", "metadata", strings.ToLower(name))
 	binary := strings.HasSuffix(s.Name, "-bin")
@@ -46,10 +47,10 @@ func Metadata(name string) KeyFunc {
 	}
 }
 
-// Join combines several keys into one, whose parts stay distinct: Join(Field("a"),
+// Join combines several keys into one key with distinct parts: Join(Field("a"),
 // Metadata("b")) under the name "x" locks core.Key("x", a, b). The returned KeyFunc
 // fails with the error of the first part that fails. Join panics if there are no parts,
-// or if one is nil.
+// or if a part is nil.
 func Join(parts ...KeyFunc) KeyFunc {
 	if len(parts) == 0 {
 		panic("grpcmw: Join without parts")
@@ -75,7 +76,8 @@ func Join(parts ...KeyFunc) KeyFunc {
 func sourceOf(kind string) keys.Source { return keys.Source{Adapter: "grpcmw", Kind: kind} }
 
 // hexadecimal encodes value as a part of a key, in hexadecimal digits. If value is too
-// long, it encodes one byte more than a part can have, so that Part refuses the result.
+// long, hexadecimal encodes one byte more than a part can have, so Part refuses the
+// result.
 func hexadecimal(s keys.Source, value []byte) (string, error) {
 	const most = 256 // in 512 digits
 	return s.Part(hex.EncodeToString(value[:min(len(value), most+1)]))

@@ -19,12 +19,12 @@ import (
 //
 // The handler runs under the lease's context, which is derived from the call's own
 // context. The lock is released when the handler has returned or panicked, before the
-// reply or the status of a stream is sent, so that a client's next call finds the lock
-// free. If the store is unavailable at that time, the release can take about 3 seconds. The
+// reply or the status of a stream is sent. So a client's next call finds the lock free.
+// If the store is unavailable at that time, the release can take about 3 seconds. The
 // lock does not cover goroutines that a handler has started and not awaited.
 //
 // An inner rule or handler that acquires the same key, with the lease's context and the
-// same store, re-enters. A Lock also applies to a method without side effects.
+// same store, re-enters the lock. A Lock also applies to a method without side effects.
 //
 // Lock panics if l or key is nil, if name is not of the form [A-Za-z0-9._-]+ or has
 // more than 64 bytes, if an option is nil or not for Lock, or if an acquire option is

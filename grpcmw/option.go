@@ -54,8 +54,8 @@ type given struct {
 func (g *config) is(option string, k kind) { g.only = append(g.only, given{option, k}) }
 
 // Acquire sets the options with which Lock acquires: TTL, wait and so on. Several
-// Acquires add up, and the later option wins. Lock panics if a value is not allowed, or does
-// not fit the Locker's own defaults.
+// Acquires add up, and a later option overrides an earlier option. Lock panics if a
+// value is not allowed, or does not fit the Locker's own defaults.
 //
 // A wait ends at the call's deadline, and when the client disconnects. once.Acquire has
 // the options with which Idempotent claims its runs.
@@ -73,10 +73,9 @@ func Acquire(opts ...core.AcquireOption) Option {
 }
 
 // Also makes Lock lock more keys under the same lease, all or nothing. For example, a
-// transfer locks both accounts. Each key is a value under the rule's name, in the same
-// name space as the first. The order of the keys does not matter, a key may come twice,
-// and two calls with the same keys do not deadlock. Several Alsos add up. Also is an
-// option of Lock.
+// transfer locks both accounts. All keys have the rule's name. The order of the keys
+// does not matter, and a key may be repeated. Two calls with the same keys do not
+// deadlock. Several Alsos add up.
 func Also(keys ...KeyFunc) Option {
 	keys = append([]KeyFunc(nil), keys...)
 	for _, k := range keys {
@@ -91,13 +90,14 @@ func Also(keys ...KeyFunc) Option {
 }
 
 // FailOpen lets a Lock's calls run without the lock if the store is unavailable. By
-// default they get UNAVAILABLE. Even with FailOpen, calls are refused if the lock is
-// busy or lost, or if the Locker is closed. core.Unlocked(ctx) reports to the handler
-// that it runs without the lock, core.RanUnlocked events count such calls, and a grant
-// whose answer was lost is cleaned up.
+// default such calls get UNAVAILABLE. Even with FailOpen, calls are refused if the lock
+// is busy or lost, or if the Locker is closed. In the handler, core.Unlocked(ctx)
+// reports whether the handler runs without the lock. Each call without the lock
+// notifies the Locker's observer of core.RanUnlocked. If the store has granted the lock
+// and its reply was lost, the grant is released in the background.
 //
-// Use FailOpen if two calls at once only cost time: a cache fill, or a report that is
-// made twice. Do not use it if they cost money: a charge, or a booking.
+// Use FailOpen if two simultaneous calls cost only time, such as a cache fill or a
+// report. Do not use FailOpen if such calls cost money, such as a charge or a booking.
 func FailOpen() Option {
 	return func(g *config) {
 		g.is("FailOpen", forLock)
@@ -105,9 +105,9 @@ func FailOpen() Option {
 	}
 }
 
-// Render replaces the response to a call that may not run, which is Refusal.Status. The
-// trailer with the pause before the next try is already set. If render returns nil or
-// OK, Render has no effect. Render panics if render is nil.
+// Render replaces the response to a refused call. The default is Refusal.Status. When
+// render is called, the trailer with the pause before the next try is set. If render
+// returns nil or OK, Render has no effect. Render panics if render is nil.
 func Render(render func(ctx context.Context, r Refusal) *status.Status) Option {
 	if render == nil {
 		panic("grpcmw: Render: the function is nil")
@@ -139,20 +139,20 @@ func Key(key KeyFunc) Option {
 	}
 }
 
-// Kept is the response of a handler, as KeepIf sees it.
+// Kept is a handler's response, for the function of KeepIf.
 type Kept struct {
 	// Method is the full method.
 	Method string
 	// Reply is the handler's reply, or nil if the handler returned an error. It must not be
 	// changed.
 	Reply any
-	// Status is the status that the client gets. It is OK if there is a reply.
+	// Status is the status that the client gets: OK if the handler returned a reply.
 	Status *status.Status
 	// Header and Trailer are copies of the metadata that the handler has set.
 	Header, Trailer metadata.MD
 	// Unreplayable reports that the response cannot be replayed: it is larger than
-	// AnswerLimit, its metadata is larger than 64 KiB, or the type of its reply is not
-	// registered. If KeepIf returns true, a later call is refused with
+	// AnswerLimit, its metadata to store is larger than 64 KiB, or the type of its
+	// reply is not registered. If KeepIf returns true, a later call is refused with
 	// FAILED_PRECONDITION, and not run again.
 	Unreplayable bool
 	// ByDefault reports whether the response is stored without a KeepIf.
@@ -160,10 +160,11 @@ type Kept struct {
 }
 
 // KeepIf sets which responses of a handler Idempotent stores and replays. By default it
-// stores those that would be the same at a repetition: replies, and errors with the
+// stores the responses that a repetition would get again: replies, and errors with the
 // codes INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, FAILED_PRECONDITION and
 // OUT_OF_RANGE. A response that is not stored is sent, and a repetition of the call
-// runs the handler as a further attempt. A service whose replies report failures uses
+// runs the handler as a further attempt. A service whose replies report failures can
+// use
 //
 //	grpcmw.KeepIf(func(k grpcmw.Kept) bool {
 //		r, ok := k.Reply.(*pb.Receipt)
@@ -171,21 +172,25 @@ type Kept struct {
 //	})
 //
 // An error without a status counts as the status that the server sends for it: UNKNOWN,
-// or CANCELLED or DEADLINE_EXCEEDED for a context's error. If an error does not mean
-// that nothing was done, store it too:
+// or CANCELLED or DEADLINE_EXCEEDED for a context's error. If work may be done before
+// an error, store the error too:
 //
 //	grpcmw.KeepIf(func(grpcmw.Kept) bool { return true })
 //
 // Idempotent calls keep once for each response, when the handler has returned and
 // before anything is stored. If keep panics, nothing is stored, the panic continues,
-// and with once.AtMostOnce the call does not run again. Many goroutines call keep.
+// and with once.AtMostOnce the call does not run again. keep must be safe for
+// concurrent use.
 //
-// Some responses are never stored, and keep is not called for them: a response that the
-// handler has marked by once.NotFinal; a refusal of an inner rule; an error that
-// matches once.ErrIndeterminate; and the error of the handler's own context, once that
-// is done.
+// Some responses are never stored, and keep is not called for them:
 //
-// With KeepIf, grpc.SetSendCompressor fails in the handler: call it in an outer
+//   - a response that the handler has marked by once.NotFinal
+//   - an error that once.Withdraw has marked
+//   - a refusal by an inner rule
+//   - an error that matches once.ErrIndeterminate
+//   - the error of the handler's own context, once that context is done
+//
+// With KeepIf, grpc.SetSendCompressor fails in the handler, so call it in an outer
 // interceptor. KeepIf panics if keep is nil.
 func KeepIf(keep func(k Kept) bool) Option {
 	if keep == nil {
@@ -198,19 +203,21 @@ func KeepIf(keep func(k Kept) bool) Option {
 }
 
 // KeepMetadata makes Idempotent store headers and trailers that the handler sets, by
-// their names, and set them again in a replay. By default it stores none. Values of
-// names that end in "-bin" can be any bytes. Several calls of KeepMetadata add up.
+// their names, and set them again in a replay. By default Idempotent stores no
+// metadata. Values of names that end in "-bin" can be any bytes. Several calls of
+// KeepMetadata add up.
 //
 //	grpcmw.KeepMetadata("location", "x-http-code")
 //
-// Metadata of outer interceptors is not stored, because they set it again. A response
-// whose metadata takes more than 64 KiB is not stored, see Kept.Unreplayable.
+// Metadata of outer interceptors is not stored, because outer interceptors set it
+// again. A response with more than 64 KiB of such metadata is not stored; see
+// Kept.Unreplayable.
 //
-// With KeepMetadata, grpc.SetSendCompressor fails in the handler: call it in an outer
-// interceptor. KeepMetadata panics if there is no name, or if one is not of the form
-// [A-Za-z0-9._-]+. It also panics for metadata that describes the connection, the time
-// or the caller, or that the kit sets, such as "grpc-*", "content-type", "date",
-// "set-cookie" and "idempotent-replayed".
+// With KeepMetadata, grpc.SetSendCompressor fails in the handler, so call it in an
+// outer interceptor. KeepMetadata panics if there is no name, or if a name is not of
+// the form [A-Za-z0-9._-]+. It also panics for metadata that describes the connection,
+// the time or the caller, or that the kit sets, such as "grpc-*", "content-type",
+// "date", "set-cookie" and "idempotent-replayed".
 func KeepMetadata(names ...string) Option {
 	if len(names) == 0 {
 		panic("grpcmw: KeepMetadata: no name is given")
@@ -228,10 +235,9 @@ func KeepMetadata(names ...string) Option {
 }
 
 // isDeterministic reports whether the same request would get the same response again.
-// It would not after UNAUTHENTICATED and PERMISSION_DENIED, because the caller's rights
-// can change, nor after UNIMPLEMENTED, which the next deployment corrects. ABORTED,
-// UNAVAILABLE and RESOURCE_EXHAUSTED ask for another try, and the other codes report
-// accidents.
+// After UNAUTHENTICATED and PERMISSION_DENIED the caller's rights can change, and the
+// next deployment can correct UNIMPLEMENTED. ABORTED, UNAVAILABLE and
+// RESOURCE_EXHAUSTED ask for another try. The other codes report accidents.
 func isDeterministic(s *status.Status) bool {
 	switch s.Code() {
 	case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.FailedPrecondition, codes.OutOfRange:
@@ -274,10 +280,10 @@ func AnswerLimit(n int) Option {
 }
 
 // CallName names an Idempotent in events, errors and responses, so that checkout and
-// refund can be distinguished. The default is "grpc". The name does not change the
-// meaning of a key: a key that is used under two names is still one key, and stored
-// responses are found under a new name too. CallName panics if name is not of the form
-// [A-Za-z0-9._-]+ or has more than 64 bytes.
+// refund can be distinguished. The default is "grpc". The name is not part of a key: a
+// key that is used under two names is one key. Stored responses are found under a new
+// name too. CallName panics if name is not of the form [A-Za-z0-9._-]+ or has more than
+// 64 bytes.
 func CallName(name string) Option {
 	if err := keys.CheckName(name); err != nil {
 		panic("grpcmw: CallName: " + err.Error())
@@ -290,10 +296,11 @@ func CallName(name string) Option {
 
 // Detached lets handlers under Idempotent continue when the client disconnects or the
 // call's deadline passes, so that the response is stored when the client repeats the
-// call. Their context is then canceled only if the run's lease is lost, or if an outer
-// lease is lost or its Locker closed while the client is still connected. So put Lock
-// inside Idempotent. Nothing else stops a handler that hangs, so it needs its own
-// time-outs.
+// call. The context of such a handler is canceled only if the lease of the run or an
+// outer lease is lost, or if the Locker of that lease is closed. After the client has
+// disconnected, the loss of an outer lease no longer cancels the context, so put Lock
+// inside Idempotent. Nothing else stops a handler that hangs, so the handler needs its
+// own time-outs.
 func Detached() Option {
 	return func(g *config) {
 		g.is("Detached", forIdempotent)

@@ -15,32 +15,33 @@ const maxOwner = 4096 // the length of an owner of a hundred keys
 
 // SendOwner makes the interceptor send the owner of the lease that
 // core.LeaseFromContext finds in a call's context. A method whose Lock has TakeOwner
-// and the same key then joins the caller's hold instead of finding it busy. Calls
+// and the same key then joins the caller's hold instead of finding the key busy. Calls
 // without a lease are sent unchanged. To let a call join an outer lease, make the call
 // under the context of that lease.
 //
-// The owner is a secret: during the hold, anyone who knows the owner can join. The
-// owner is in the metadata "lockkit-owner" of every call that the interceptor covers.
-// So name the methods with Methods, use TLS, and keep that metadata out of logs. The hold
-// of a lease whose owner was sent is not passed on within its process.
+// The owner is a secret: during the hold, anyone who knows the owner can join the hold.
+// The owner is in the metadata "lockkit-owner" of every call that the interceptor
+// covers. So name the methods with Methods, use TLS, and keep that metadata out of
+// logs. A hold whose owner was sent is not passed on to another lease of the same
+// process.
 func SendOwner() ClientOption {
 	return func(g *client) { g.owner = true }
 }
 
 // TakeOwner makes the Lock join the hold of the caller, if the call was made with
-// SendOwner and the hold has the key in the same store. The handler then runs at the same
-// time as the caller's handler, with the same fencing token. The key is free when both
-// have returned. If the owner does not hold the key, or no longer holds it, the key is
-// acquired as without an owner.
+// SendOwner and the hold has the key in the same store. The handler then runs at the
+// same time as the caller's handler, with the same fencing token. The key is free when
+// both handlers have returned. If the owner does not hold the key, or no longer holds
+// it, the key is acquired as without an owner.
 //
-// All simultaneous calls that the caller makes under one lease join it. Like the
-// caller's own goroutines, they do not exclude each other, and a repetition does not
-// exclude its first try. Mount Idempotent outside if that matters.
+// All simultaneous calls that the caller makes under one lease join the hold. Such
+// calls do not exclude each other, and a repetition does not exclude its first try. To
+// run a repetition only once, mount Idempotent outside the Lock.
 //
 // A caller needs only the owner to join, and the owner's text has the token that the
 // handler sees. So use TakeOwner only for callers that you trust with the lock and with
-// the token. The handler does not find the owner in the call's metadata, so it cannot
-// pass it on by mistake.
+// the token. TakeOwner removes the owner from the call's metadata, so the handler
+// cannot pass the owner on by mistake.
 func TakeOwner() Option {
 	return func(g *config) {
 		g.is("TakeOwner", forLock)

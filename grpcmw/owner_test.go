@@ -21,8 +21,8 @@ import (
 	"github.com/lockkit/lockkit/retry"
 )
 
-// pair has two services over TCP, each with a separate Locker. The first one pays under
-// a lock of the order, and calls the refund of the second one meanwhile.
+// pair has two services over TCP, each with a separate Locker. The first service pays
+// under a lock of the order, and meanwhile calls the refund of the second service.
 type pair struct {
 	t              *testing.T
 	caller, called *shop
@@ -49,7 +49,8 @@ func (l *logged) text() string {
 	return l.String()
 }
 
-// newPair returns a pair of shops that store makes. Their locks have to be in one store.
+// newPair returns a pair of shops that the function store makes. The shops must share
+// one store of locks.
 func newPair(t *testing.T, store func(opts ...core.Option) *shop, send []grpcmw.ClientOption, take ...grpcmw.Option) *pair {
 	t.Helper()
 	p := &pair{t: t}
@@ -174,8 +175,8 @@ func ownersTravel(t *testing.T, store func(opts ...core.Option) *shop) {
 		release := p.caller.Hold("order:s") // another holder
 		p.replay("s", owner).Refused(t, codes.Aborted, grpcmw.ReasonBusy)
 		release()
-		// The key is free, so the stranger gets it like any caller, and not under that
-		// owner.
+		// The key is free, so the stranger gets the key like any caller, and not under
+		// that owner.
 		p.called.OnRefund = func(ctx context.Context, o *Order) (*Receipt, error) {
 			got, _ := core.LeaseFromContext(ctx)
 			if got.Owner() == owner || got.Token() <= lease.Token() {

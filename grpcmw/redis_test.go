@@ -24,7 +24,7 @@ import (
 )
 
 // TestOnRedis tests services whose locks and responses are in a redis-server. TTLs are
-// 30 seconds unless a test sets another one. So a key that is free earlier was released
+// 30 seconds unless a test sets another TTL. So a key that is free earlier was released
 // and has not expired.
 func TestOnRedis(t *testing.T) {
 	t.Parallel()
@@ -58,9 +58,9 @@ func newReplica(t *testing.T, addr string, opts ...core.Option) *shop {
 	return newShopOn(t, store, opts...)
 }
 
-// bank charges orders, and has a naive ledger of them in Redis: it reads the ledger
-// before the charge and writes it afterwards. Two simultaneous calls for one order
-// charge twice.
+// bank charges orders, with a naive ledger in Redis: it reads the ledger before a
+// charge, and writes the ledger afterwards. Two simultaneous calls for one order charge
+// twice.
 type bank struct{ db *redis.Client }
 
 func (b bank) pay(ctx context.Context, o *Order) (*Receipt, error) {

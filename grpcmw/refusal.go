@@ -26,29 +26,29 @@ const Domain = "github.com/lockkit/lockkit"
 // The reasons in the ErrorInfo of refusals.
 const (
 	ReasonBusy          = "LOCK_BUSY"                 // ABORTED: another call holds the lock
-	ReasonTimeout       = "LOCK_TIMEOUT"              // DEADLINE_EXCEEDED, CANCELLED: the call timed out or was canceled before the work could begin
-	ReasonUnavailable   = "LOCK_UNAVAILABLE"          // UNAVAILABLE: the store is down, the Locker closed, or an outer lock was lost
+	ReasonTimeout       = "LOCK_TIMEOUT"              // DEADLINE_EXCEEDED, CANCELLED: the call timed out or was canceled before the handler began
+	ReasonUnavailable   = "LOCK_UNAVAILABLE"          // UNAVAILABLE: the store is unavailable, the Locker closed, or an outer lock lost
 	ReasonKeyInvalid    = "KEY_INVALID"               // INVALID_ARGUMENT: the key is missing, ambiguous or not allowed
 	ReasonFailed        = "LOCK_FAILED"               // INTERNAL: a KeyFunc failed, or the rules are wrong
 	ReasonInProgress    = "IDEMPOTENCY_IN_PROGRESS"   // ABORTED: the first call with this key is in progress
 	ReasonMismatch      = "IDEMPOTENCY_KEY_REUSED"    // FAILED_PRECONDITION: the key was used for another request
-	ReasonIndeterminate = "IDEMPOTENCY_INDETERMINATE" // FAILED_PRECONDITION: the first call died midway, and is not run again
-	ReasonUnreplayable  = "IDEMPOTENCY_UNREPLAYABLE"  // FAILED_PRECONDITION: the call was done, but its reply was not stored
+	ReasonIndeterminate = "IDEMPOTENCY_INDETERMINATE" // FAILED_PRECONDITION: the outcome of the first call is unknown, and it is not run again
+	ReasonUnreplayable  = "IDEMPOTENCY_UNREPLAYABLE"  // FAILED_PRECONDITION: the call was carried out, but its reply was not stored
 )
 
 // Never is the RetryAfter of a Refusal if a repetition is useless.
 const Never time.Duration = -1
 
 // defaultPause limits the pause until a client repeats a call. The hint of a busy lock
-// can only shorten it. That hint is the time after which the lock is free if its holder
-// has died. A holder that is alive releases the lock earlier, or extends it.
+// can only shorten this pause. The hint is the time until the lock expires, but a live
+// holder releases the lock earlier, or extends it.
 const defaultPause = time.Second
 
-// Refusal is the response to a call that may not run, with the reason.
+// Refusal is the response to a refused call, with the reason.
 type Refusal struct {
 	Code    codes.Code
 	Reason  string // the reason in the ErrorInfo
-	Message string // what is wrong, for people
+	Message string // the problem, for people
 	Method  string // the full method
 	Lock    string // the rule's name
 	// RetryAfter is the time for which the client should wait before it repeats the
@@ -59,8 +59,9 @@ type Refusal struct {
 	Err error
 }
 
-// Status returns the response to the client: code and message, with an ErrorInfo, with
-// a RetryInfo if the call can be repeated, and with a BadRequest if the key is wrong.
+// Status returns the response to the client: code and message, with an ErrorInfo. A
+// call that can be repeated gets a RetryInfo too, and a call with a wrong key a
+// BadRequest.
 func (r Refusal) Status() *status.Status {
 	s := status.New(r.Code, r.Message)
 	info := &errdetails.ErrorInfo{Reason: r.Reason, Domain: Domain, Metadata: map[string]string{"method": r.Method}}
@@ -184,9 +185,8 @@ func acquireRefusal(ctx context.Context, c *call, lock string, err error) Refusa
 	return r
 }
 
-// storeRefusal returns the refusal if it is unknown whether the call may run: its
-// context is done, the store did not answer, the lease is lost, or the Locker is
-// closed.
+// storeRefusal returns the refusal of a call whose context is done, whose store did not
+// answer, whose outer lease is lost, or whose Locker is closed.
 func storeRefusal(ctx context.Context, c *call, lock string, err error) Refusal {
 	r := Refusal{Method: c.name, Lock: lock, Err: err}
 	if end := ctx.Err(); end != nil && !errors.Is(err, core.ErrLost) && !errors.Is(err, core.ErrClosed) {

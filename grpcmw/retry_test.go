@@ -20,8 +20,8 @@ import (
 	"github.com/lockkit/lockkit/retry"
 )
 
-// native returns grpc-go's own retry policy. It obeys the trailer; without the trailer it
-// would try again after about the time backoff.
+// native returns grpc-go's own retry policy. The policy obeys the trailer. Without the
+// trailer it tries again after about the time backoff.
 func native(backoff string) grpc.DialOption {
 	return grpc.WithDefaultServiceConfig(`{"methodConfig": [{"name": [{}], "retryPolicy": {
 		"maxAttempts": 5, "initialBackoff": "` + backoff + `", "maxBackoff": "` + backoff + `", "backoffMultiplier": 1,

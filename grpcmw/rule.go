@@ -19,11 +19,11 @@ import (
 
 // Rules has the rules of each method, by its full name, such as
 // pb.Orders_Pay_FullMethodName: "/shop.Orders/Pay". The rules of a method apply in
-// order, the first one outermost. Calls of methods without rules pass.
+// order, the first rule outermost. Calls of methods without rules pass.
 type Rules = map[string][]Rule
 
-// Rule guards the calls of a method. Lock, Idempotent and None return one. A Rule has
-// no state of calls, and several methods can use it.
+// Rule guards the calls of a method. Lock, Idempotent and None return rules. A Rule has
+// no state of calls, so several methods can share a Rule.
 type Rule interface {
 	// serve applies the rule to a call, and continues with c.run(ctx, next).
 	serve(ctx context.Context, c *call, next int) (any, error)
@@ -40,10 +40,10 @@ type none struct{}
 func (none) serve(ctx context.Context, c *call, next int) (any, error) { return c.run(ctx, next) }
 func (none) inspect(*method) []error                                   { return nil }
 
-// ServerOptions returns options with both interceptors that apply r:
-// UnaryServerInterceptor and StreamServerInterceptor, so that neither is forgotten.
-// They come after the chained interceptors of earlier options, such as authentication,
-// and before those of later ones. ServerOptions panics like these interceptors.
+// ServerOptions returns options with the interceptors that apply r:
+// UnaryServerInterceptor and StreamServerInterceptor. These interceptors run inside the
+// chained interceptors of earlier options, such as authentication, and outside the
+// chained interceptors of later options. ServerOptions panics like these interceptors.
 func ServerOptions(r Rules) []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(UnaryServerInterceptor(r)),
@@ -55,10 +55,11 @@ func ServerOptions(r Rules) []grpc.ServerOption {
 // method of r that is a stream needs StreamServerInterceptor. Check finds methods that
 // do not exist.
 //
-// Mount it after interceptors that may refuse a call without a lock, such as
-// authentication and rate limits. An interceptor that turns panics into errors can be
-// on either side: locks are released in both cases. An outer interceptor must not send
-// headers before the response, because clients then do not repeat calls automatically.
+// Mount the interceptor inside interceptors that can refuse a call without a lock, such
+// as authentication and rate limits. An interceptor that turns panics into errors can
+// be outside or inside, because locks are released in both cases. An outer interceptor
+// must not send headers before the response. Otherwise clients do not repeat calls
+// automatically.
 //
 // UnaryServerInterceptor panics if a method is not of the form
 // "/package.Service/Method" or has no rules, or if a rule is nil. Later changes of r
@@ -75,14 +76,14 @@ func UnaryServerInterceptor(r Rules) grpc.UnaryServerInterceptor {
 	}
 }
 
-// method is a method that has rules, with the facts about it.
+// method describes a method, with its rules.
 type method struct {
 	name   string // the full name
 	rules  []Rule
-	input  protoreflect.MessageType // nil if its type is not registered
+	input  protoreflect.MessageType // nil if the request's type is not registered
 	pure   bool                     // its .proto has NO_SIDE_EFFECTS
 	guard  *lockkitpb.Guard         // the guard in its .proto, or nil
-	stream bool                     // a stream by its .proto, or by the server
+	stream bool                     // a stream according to its .proto or the server
 }
 
 // call is one call of a method that has rules.
@@ -109,7 +110,8 @@ func (c *call) refuse(ctx context.Context, g *config, r Refusal) error {
 	return g.refuse(ctx, r)
 }
 
-// ask calls f. On a stream it calls f again with the first message if f needs it.
+// ask calls f. On a stream, ask calls f again with the first message if f needs the
+// message.
 func (c *call) ask(ctx context.Context, f KeyFunc) (string, error) {
 	value, err := f(ctx, c.name, c.req)
 	if c.stream == nil || c.req != nil || !(err == nil && value == "" || errors.Is(err, errNoMessage)) {

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// The helpers of the suite that the tests of this package also use.
+// Short names for helpers of package answers.
 const (
 	key      = answers.IdempotencyKey
 	pushback = answers.Pushback
@@ -53,7 +53,6 @@ var (
 	eventually = answers.Eventually
 )
 
-// within receives from ch.
 func within[T any](t *testing.T, what string, ch <-chan T) T {
 	t.Helper()
 	return answers.Within(t, what, ch)
@@ -73,7 +72,8 @@ type shop struct {
 	listen func(net.Listener) net.Listener
 }
 
-// newShop returns a shop in memory whose methods respond with the key of their lease.
+// newShop returns a shop with a store in memory. Its methods respond with the key of
+// their lease.
 func newShop(t *testing.T, opts ...core.Option) *shop {
 	t.Helper()
 	return &shop{Shop: answers.NewShop(t, nil, opts...)}
@@ -128,7 +128,6 @@ func dial(t *testing.T, addr string, opts ...grpc.DialOption) OrdersClient {
 	return NewOrdersClient(conn)
 }
 
-// isFree reports whether key is free.
 func (s *shop) isFree(key string) bool {
 	s.T.Helper()
 	lease, err := s.Locker.TryAcquire(context.Background(), key)

@@ -14,23 +14,23 @@ import (
 )
 
 // StreamServerInterceptor returns an interceptor that applies rules to streams. A lock
-// is acquired before the handler runs and held until it has returned or panicked. When
-// the client disconnects, the handler's context is canceled, and its receives and sends
-// fail. The lock is released when the handler returns.
+// is acquired before the handler runs, and held until the handler has returned or
+// panicked. When the client disconnects, the handler's context is canceled, and its
+// receives and sends fail. The lock is released when the handler returns.
 //
 // If the key is in the request, the first message is received before the handler runs,
-// and the handler receives it again. If the method streams messages from the client,
-// the client then has to send first. A stream that the client closes without a message is
-// refused.
+// and the handler receives it again. On a stream of many messages from the client, that
+// means that the client has to send first. A stream that the client closes without a
+// message is refused.
 //
 // When the lease is lost, the handler's context is canceled and its next receive fails
 // with ABORTED, so the handler gets no further message. A receive that is already
-// waiting continues to wait for its message. Everything that the handler sends or
-// returns reaches the client.
+// waiting continues to wait for its message. Even then, everything that the handler
+// sends or returns reaches the client.
 //
 // StreamServerInterceptor panics like UnaryServerInterceptor, and takes the same rules.
-// Idempotent cannot be applied to a stream: Check reports it, and the calls of such a
-// stream get INTERNAL.
+// Idempotent cannot be applied to a stream. Check reports such a rule, and the calls of
+// the stream get INTERNAL.
 func StreamServerInterceptor(r Rules) grpc.StreamServerInterceptor {
 	methods, plain := compile("StreamServerInterceptor", r), configure("", "", nil)
 	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {

@@ -140,7 +140,7 @@ func testAnswers(t *testing.T, mw framework) {
 
 	t.Run("client leaves while waiting", func(t *testing.T) {
 		t.Parallel()
-		for _, body := range []string{"", `{"id":5}`} { // the server notices the client only after the body was read
+		for _, body := range []string{"", `{"id":5}`} { // the server notices that a client disconnects only after the body was read
 			s, status := mw.newSite(t), make(chan int, 1)
 			outer := func(c *gin.Context) {
 				c.Next()

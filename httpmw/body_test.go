@@ -27,7 +27,8 @@ func testBodyAfterLock(t *testing.T, mw framework) {
 	t.Parallel()
 	const text = `{"id":9007199254740993,"note":"hi"}`
 	want := order{9007199254740993, "hi"}
-	// The ways in which a handler may read the body that was read for the key.
+	// The ways in which a handler can read the body after the middleware has read the
+	// body for the key.
 	for name, read := range map[string]func(c *gin.Context) (order, error){
 		"ShouldBindJSON": func(c *gin.Context) (o order, err error) {
 			return o, c.ShouldBindJSON(&o)

@@ -17,8 +17,8 @@ import (
 	"github.com/lockkit/lockkit/httpmw"
 )
 
-// allocated returns the number of bytes that f allocates. No other test may run
-// meanwhile.
+// allocated returns the number of bytes that f allocates. No other test must run at the
+// same time.
 func allocated(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -155,7 +155,7 @@ func testBounds(t *testing.T, mw framework) {
 				answers <- r.status
 			}()
 		}
-		for range cap(answers) - 2 { // one caller sends requests to the store, and one is queued after it
+		for range cap(answers) - 2 { // the other two callers wait: the first polls the store, and the second is queued
 			if status := within(t, "the others are refused", answers); status != http.StatusConflict {
 				t.Errorf("got %d", status)
 			}

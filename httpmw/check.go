@@ -19,22 +19,22 @@ import (
 // routes, before e serves. It fails with core.ErrInvalid if no route of e has a path
 // parameter that a Param names. The error lists all such parameters. It also fails if
 // e.ContextWithFallback is false, which is gin's default, and the program has made a
-// Lock or an Idempotent. A *gin.Context then does not lead to the context of its
-// request. Work to which a handler passes c itself is not canceled when the lock is
-// lost, does not find the lease, and waits for its own lock if it acquires the same
-// key. Check does not see a later change of the field.
+// Lock or an Idempotent. Work to which a handler passes c itself is then not canceled
+// when the lock is lost, and does not find the lease. If such work acquires the same
+// key, it waits for the lock of its own request. Check does not see a later change of
+// the field.
 //
 // gin does not report the middlewares of a route, so Check has these limits:
 //
 //   - Check does not report a name if any other route has that parameter. The first
-//     request to the route that lacks it notifies the observer of core.Misused.
-//   - Check considers each name that the program passed to Param since the last Check,
-//     and each middleware that it made since then, mounted or not. A program with
-//     several engines has to make the routes of one engine and check it before it makes
-//     those of the next.
-//   - Check does not know a Param that a KeyFunc makes while it runs.
+//     request to the route that lacks the parameter notifies the observer of
+//     core.Misused.
+//   - Check considers each Param and each middleware that the program has made since
+//     the last Check, mounted or not. A program with several engines has to check each
+//     engine before it makes the routes of the next engine.
+//   - Check does not know a Param that is made inside a running KeyFunc.
 //
-// Another Check of the same engine considers the same names again, and new ones.
+// A later Check of the same engine considers these names again, and new names.
 func Check(e *gin.Engine) error {
 	if e == nil {
 		return fmt.Errorf("httpmw: check: the engine is nil: %w", core.ErrInvalid)
@@ -63,8 +63,8 @@ func Check(e *gin.Engine) error {
 // middleware. No parameter has this empty name.
 const anyMiddleware = ""
 
-// parameter returns the name of the parameter in a segment of a route's path. In gin
-// there is at most one, and it extends to the segment's end.
+// parameter returns the name of the parameter in a segment of a route's path. In gin, a
+// segment has at most one parameter, which extends to the segment's end.
 func parameter(segment string) (name string, ok bool) {
 	for i := 0; i < len(segment); i++ {
 		switch segment[i] {
@@ -77,8 +77,7 @@ func parameter(segment string) (name string, ok bool) {
 	return "", false
 }
 
-// asked holds the names that this program has passed to Param, and anyMiddleware. gin
-// does not report the middlewares of a route.
+// asked holds the names that this program has passed to Param, and anyMiddleware.
 var asked = names{fresh: make(map[string]bool), checked: make(map[weak.Pointer[gin.Engine]]map[string]bool)}
 
 type names struct {

@@ -20,8 +20,8 @@ import (
 //	}
 //	tx.Commit() // Idempotent finds out whether that has succeeded
 //
-// From then on the database decides the response. If the transaction was committed, the
-// written response is sent. Otherwise the response is 503 with the problem
+// After Commit, the database decides the response. If the transaction was committed,
+// the written response is sent. Otherwise the response is 503 with the problem
 // idempotency-uncommitted. After an error of Commit the response is also 503, because
 // the written response does not describe the outcome. If that error matches
 // core.ErrInvalid or core.ErrUnsupported, the response is 500 with the problem
@@ -29,9 +29,12 @@ import (
 // transaction with another Commit.
 //
 // Commit fails like once.Commit. It also fails with core.ErrInvalid, before anything is
-// sent, if there is no Idempotent around the handler, if the handler has neither set a
-// status nor written data, if the response is one that is not stored, or if an inner
-// middleware has replaced the writer.
+// sent, in these cases:
+//
+//   - there is no Idempotent around the handler
+//   - the handler has neither set a status nor written data
+//   - the response is not to be stored, for example because of its status
+//   - an inner middleware has replaced the writer
 func Commit(c *gin.Context, tx once.Saver) error {
 	return pkg.Commit(c.Request.Context(), tx, func(rec *guard.Recorder) bool { return c.Writer == guard.Writer(rec) })
 }

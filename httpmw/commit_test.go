@@ -27,8 +27,8 @@ func (mw framework) commit(c *gin.Context, tx once.Saver) error {
 	return stdmw.Commit(c.Writer, c.Request, tx)
 }
 
-// replaced reports whether w is a writer with which a test in this file has replaced
-// gin's.
+// replaced reports whether w is a writer that a test in this file has put in place of
+// gin's writer.
 func replaced(w gin.ResponseWriter) bool {
 	switch w.(type) {
 	case leading, struct{ gin.ResponseWriter }:
@@ -196,8 +196,8 @@ func testCommitRefused(t *testing.T, mw framework) {
 	})
 }
 
-// leading is the writer of a middleware such as one that compresses. Its Unwrap returns
-// the wrapped writer.
+// leading is the writer of an inner middleware, for example a compressing middleware.
+// Unwrap returns the wrapped writer.
 type leading struct{ gin.ResponseWriter }
 
 func (l leading) Unwrap() http.ResponseWriter { return l.ResponseWriter }

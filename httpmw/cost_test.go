@@ -23,8 +23,8 @@ import (
 	"github.com/lockkit/lockkit/httpmw"
 )
 
-// byHand is a service without the middleware that makes the same calls to the store. It
-// reads its body, takes the digest, and stores the bytes of its response.
+// byHand returns a handler that makes the same calls to the store as the middleware.
+// The handler digests the request's body, and stores the body of its response.
 func byHand(o *once.Once) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		data, err := io.ReadAll(c.Request.Body)
@@ -45,14 +45,14 @@ func byHand(o *once.Once) gin.HandlerFunc {
 	}
 }
 
-// cached responds with the body that the middleware has read. byHand responds with the
-// body that it has read itself.
+// cached responds with the body that the middleware has read.
 func cached(c *gin.Context) {
 	data, _ := c.Get(gin.BodyBytesKey)
 	c.Data(http.StatusOK, "text/plain", data.([]byte))
 }
 
-// services returns both services, each with its own Locker.
+// services returns two services, with the middleware and by hand, each with its own
+// Locker.
 func services(tb testing.TB, store func() core.Store) map[string]http.Handler {
 	tb.Helper()
 	made := make(map[string]http.Handler)
@@ -116,8 +116,8 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// BenchmarkIdempotent compares both services on a real Redis, by requests without HTTP.
-// It reports medians and their ratio.
+// BenchmarkIdempotent compares the two services on a real Redis, without HTTP
+// connections. It reports medians and their ratio.
 func BenchmarkIdempotent(b *testing.B) {
 	server := testserver.StartRedis(b)
 	made := services(b, func() core.Store {
@@ -135,7 +135,7 @@ func BenchmarkIdempotent(b *testing.B) {
 		b.Run(what, func(b *testing.B) {
 			took := make(map[string][]time.Duration)
 			for i := 0; b.Loop(); i++ {
-				for name, h := range made { // alternately, so that both run under the same load
+				for name, h := range made { // alternately, so that both services run under the same load
 					start := time.Now()
 					ask(b, h, name[:2]+key(i), `{"amount":5}`)
 					took[name] = append(took[name], time.Since(start))

@@ -27,7 +27,7 @@ import (
 // value has the address of Redis and the name of the framework.
 const crashEnv = "LOCKKIT_HTTPMW_CRASH"
 
-// briefly sets a short lease for a run whose process will die.
+// briefly sets a short TTL for a run whose process will die.
 var briefly = once.Acquire(core.TTL(2 * time.Second))
 
 // TestCrash checks a process that dies after its charge and before its response was

@@ -37,7 +37,7 @@ func ExampleLock() {
 }
 
 // A client that got no response repeats its request under the same key, and is not
-// charged twice. The same key of another caller is a different key.
+// charged twice. The same key from another caller counts as another key.
 func ExampleIdempotent() {
 	locker, _ := core.New(memstore.New()) // in production a store that all replicas share
 	runs, _ := once.New(locker)
@@ -93,7 +93,7 @@ func ExampleIdempotent_withdraw() {
 	// 201 charge 1 of 5
 }
 
-// Code without an HTTP request takes the same lock as a Join.
+// Code outside HTTP takes the lock of a request whose key Join makes.
 func ExampleJoin() {
 	locker, _ := core.New(memstore.New())
 	router := gin.New()
@@ -193,7 +193,7 @@ func ExampleKeyFunc() {
 	// 200 signup:ann@example.com
 }
 
-// Responses of 500 are stored as well: the charge may have been made.
+// Responses of 500 are stored too, because the charge may have been made.
 func ExampleKeepIf() {
 	locker, _ := core.New(memstore.New())
 	runs, _ := once.New(locker)
@@ -212,7 +212,7 @@ func ExampleKeepIf() {
 	// 500 attempt 1 failed
 }
 
-// The Idempotency-Key is optional: a request without one just runs.
+// The Idempotency-Key is optional: a request without a key runs as usual.
 func ExampleSkip() {
 	locker, _ := core.New(memstore.New())
 	runs, _ := once.New(locker)

@@ -182,8 +182,9 @@ func testFailOpen(t *testing.T, mw framework) {
 	})
 }
 
-// TestFailOpenOnRedis checks FailOpen with a Redis that is gone, one that does not
-// answer, and one that executes a command after its caller has left.
+// TestFailOpenOnRedis checks FailOpen with three faulty servers: a Redis that is
+// stopped, a Redis that does not answer, and a Redis that executes a command after the
+// caller has given up.
 func TestFailOpenOnRedis(t *testing.T) { onEach(t, testFailOpenOnRedis) }
 
 func testFailOpenOnRedis(t *testing.T, mw framework) {
@@ -211,8 +212,8 @@ func testFailOpenOnRedis(t *testing.T, mw framework) {
 			}
 			n.want(t, 3)
 			c.mend(server)
-			// A claim that arrived late is cleaned up. It has not expired, because its
-			// TTL is longer than the wait here.
+			// A claim that arrived late is released. It cannot have expired, because
+			// its TTL is longer than this wait.
 			eventually(t, "handlers are locked again", func() bool { return s.send("GET", "/5", "").body == locked })
 			eventually(t, "no key is held", func() bool { return holds(t, db, "order:*") == 0 })
 		})
@@ -238,7 +239,7 @@ func testFailOpenOnRedis(t *testing.T, mw framework) {
 			n.want(t, 1)
 			fault.Await(t)
 			fault.Deliver()
-			fault.AwaitAnswer(t) // the server has executed it
+			fault.AwaitAnswer(t) // the server has executed the acquire
 			proxy.Remove(fault)
 			eventually(t, "another replica gets the lock", func() bool {
 				r := other.send("GET", "/5", "")

@@ -17,7 +17,6 @@ import (
 	"github.com/lockkit/lockkit/httpmw"
 )
 
-// attempt returns the number of the attempt in the handler's context.
 func attempt(t *testing.T, c *gin.Context) int {
 	t.Helper()
 	n, ok := once.AttemptFromContext(c.Request.Context())

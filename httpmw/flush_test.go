@@ -101,7 +101,7 @@ func (s *bubble) post(path string) (*wire, <-chan struct{}) {
 	return w, over
 }
 
-// after waits for d, and then until every other goroutine is blocked.
+// after waits for d, and until every other goroutine is blocked.
 func after(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()

@@ -13,8 +13,8 @@ import (
 	"github.com/lockkit/lockkit/httpmw/stdmw"
 )
 
-// framework is one of the packages that the suite tests, with the names of httpmw. Its
-// middlewares are mounted in gin, directly or as middlewares of net/http.
+// framework is httpmw or stdmw, under the names of httpmw. The tests mount its
+// middlewares in gin, directly or as middlewares of net/http.
 type framework struct {
 	name       string
 	pkg        string // the name of the package, with which panics and errors begin
@@ -83,7 +83,7 @@ func onEachKey(t *testing.T, part func(t *testing.T, mw framework)) {
 }
 
 // withKey returns mw with an Idempotent that takes keys from the header X-Request, and
-// runs requests without one.
+// runs requests without that header.
 func (mw framework) withKey() framework {
 	idempotent := mw.Idempotent
 	mw.name, mw.header = mw.name+"-key", "X-Request"
@@ -108,8 +108,8 @@ func (t renamed) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.RoundTripper.RoundTrip(r)
 }
 
-// ofGin skips the test unless mw is httpmw. It is for features that only gin has: its
-// routes, its writer, and the values in its contexts.
+// ofGin skips the test unless mw is httpmw. A test of gin's routes, writer or context
+// values calls it.
 func (mw framework) ofGin(t *testing.T) {
 	t.Helper()
 	if mw.pkg != onGin.pkg {

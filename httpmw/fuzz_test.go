@@ -15,8 +15,9 @@ import (
 	"github.com/lockkit/lockkit/httpmw"
 )
 
-// FuzzForm checks for any form that the key is the single value that a handler finds,
-// or that there is no key. The handler still finds the value afterwards.
+// FuzzForm checks that the key of a form is the single value that a handler finds, or
+// that the form has no key. The handler must find the value after the middleware has
+// read the form.
 func FuzzForm(f *testing.F) {
 	const multipart = "multipart/form-data; boundary=b"
 	for _, body := range []string{

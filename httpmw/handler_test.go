@@ -241,8 +241,7 @@ func testStreamsUnderLock(t *testing.T, mw framework) {
 	})
 }
 
-// errorsOf has a middleware, collect, that collects c.Errors as an outer middleware sees
-// them.
+// errorsOf collects c.Errors by the outer middleware collect.
 type errorsOf struct {
 	mu   sync.Mutex
 	list []error

@@ -78,8 +78,8 @@ func testIdempotent(t *testing.T, mw framework) {
 		s, runs := mw.newSite(t), atomic.Int32{}
 		scope := mw.Join(mw.Header("X-Tenant"), mw.Header("X-User"))
 		s.POST("/", mw.Idempotent(s.runs(), scope), counted(&runs))
-		// The scopes of these callers must all differ, even if their parts are equal
-		// when they are written one after the other, or with a ":" between them.
+		// These callers must all have different scopes, although some of them are equal
+		// when their parts are joined, with or without a ":".
 		callers := [][2]string{{"a", "b"}, {"ab", "c"}, {"a", "bc"}, {"a:b", "c"}, {"a", "b:c"}, {"a%3Ab", "c"}, {"b", "a"}, {"ä", "{}"}}
 		for i, caller := range callers {
 			r := s.pay("k", "/", "body", "X-Tenant", caller[0], "X-User", caller[1])
@@ -93,7 +93,7 @@ func testIdempotent(t *testing.T, mw framework) {
 				t.Errorf("again, %v got %d %q", caller, r.status, r.body)
 			}
 		}
-		// A key cannot lead to another scope either.
+		// A key must not lead into another scope either.
 		for _, key := range []string{"b:k", "a:b:k", "%3Ak", "../k"} {
 			if r := s.pay(key, "/", "body", "X-Tenant", "a", "X-User", "b"); r.isReplay() {
 				t.Errorf("key %q got %d %q", key, r.status, r.body)
@@ -206,7 +206,7 @@ func fifty(t *testing.T, waits bool, opts []once.Option, sites ...*site) {
 			if ran.Add(1) == 1 {
 				close(inside)
 			}
-			for range requests / 2 { // until half of the others were refused
+			for range requests / 2 { // until half of the other requests were refused
 				if !waits {
 					within(t, "the others are answered", answered)
 				}

@@ -21,8 +21,8 @@ import (
 )
 
 // TestGivenUpInside checks a handler that returns without a response because an inner
-// context is done. An empty 200 must not be stored for it, whichever middleware made
-// that context.
+// context is done. An empty 200 must not be stored for such a handler, whichever
+// middleware made that context.
 func TestGivenUpInside(t *testing.T) { onEachKey(t, testGivenUpInside) }
 
 func testGivenUpInside(t *testing.T, mw framework) {
@@ -75,7 +75,8 @@ func testGivenUpInside(t *testing.T, mw framework) {
 					}
 					return
 				}
-				// On a machine that stalls for a second there are refusals too.
+				// On a machine that stalls for a second, further requests can be
+				// refused before one runs.
 				eventually(t, "it is run again", func() bool { return s.pay("k", "/1", "").body == "paid" })
 			})
 		}
@@ -185,7 +186,7 @@ func testKeepIsNotAskedAboutRefusals(t *testing.T, mw framework) {
 	if r := s.pay("own", "/own", `{"id":"1"}`); r.status != http.StatusUnprocessableEntity {
 		t.Errorf("got %d %q", r.status, r.body)
 	}
-	s.pay("short", "/short", `{"id":"1"}`).problem(t, http.StatusServiceUnavailable) // the outer lock (short) was lost while the request waited for the inner one
+	s.pay("short", "/short", `{"id":"1"}`).problem(t, http.StatusServiceUnavailable) // the outer lock (short) was lost while the request waited for the inner lock
 	ctx, leave := context.WithCancel(t.Context())
 	before := s.store.attempts.Load()
 	left := make(chan error)
@@ -193,7 +194,7 @@ func testKeepIsNotAskedAboutRefusals(t *testing.T, mw framework) {
 		_, err := s.try(ctx, "POST", "/wait", `{"id":"1"}`, "Idempotency-Key", "left")
 		left <- err
 	}()
-	eventually(t, "it waits", func() bool { return s.store.attempts.Load() >= before+2 }) // one for its run, and one for the lock
+	eventually(t, "it waits", func() bool { return s.store.attempts.Load() >= before+2 }) // one attempt for the run, and one for the lock
 	leave()
 	if within(t, "the client leaves", left) == nil {
 		t.Error("there was an answer")

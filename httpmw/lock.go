@@ -12,8 +12,8 @@ import (
 // core.Key(name, key), or core.Key(name, parts...) if Join made the key. The option
 // Also adds further keys. Lock makes one attempt, unless Acquire(core.Wait(d)) sets a
 // wait. If the lock is not acquired, the request is aborted and refused as described in
-// the package documentation, and no handler after it runs. See FailOpen for the
-// exception.
+// the package documentation, and no handler after the middleware runs. See FailOpen for
+// the exception.
 //
 // Inner handlers find the lease's context in c.Request. The lease's context is derived
 // from the request's own context. Outer handlers see the unchanged request. The lock is
@@ -23,9 +23,9 @@ import (
 // lock does not cover goroutines that a handler has started and not awaited.
 //
 // An inner middleware or handler that acquires the same key, with the context of
-// c.Request and the same store, re-enters. With another context, the inner acquire
-// waits for the lock of its own request. Unless the engine has ContextWithFallback, c
-// is such a context; see Check.
+// c.Request and the same store, re-enters the lock. With another context, the inner
+// acquire waits for the lock of its own request. Unless the engine has
+// ContextWithFallback, c is such another context; see Check.
 //
 // Lock panics if l or key is nil, if name is not of the form [A-Za-z0-9._-]+ or has
 // more than 64 bytes, if an option is nil or not for Lock, or if an acquire option is
@@ -47,22 +47,27 @@ func Lock(l *core.Locker, name string, key KeyFunc, opts ...Option) gin.HandlerF
 // scope identifies the caller. A key is valid only within its scope, so no caller can
 // get another caller's response by guessing or repeating a key. Take the scope from the
 // result of authentication, which has to be mounted before Idempotent. Your own KeyFunc
-// can read it from c. AnyCaller is for services whose callers cannot be distinguished.
+// can read the scope from c. AnyCaller is for services whose callers cannot be
+// distinguished.
 //
 // By default POST and PATCH are covered, and requests of other methods pass; see
 // Methods. Two requests are the same if they have the same method, path, query, media
-// type and body; see Fingerprint. The path is the one that gin gets, so behind an
-// http.StripPrefix the prefix does not count. The whole body is read, up to BodyLimit,
-// and the handler can read it again.
+// type and body; see Fingerprint. The path is taken from the request that gin gets, so
+// behind an http.StripPrefix the prefix does not count. The whole body is read, up to
+// BodyLimit, and the handler can read it again.
 //
 // The handler's response is held back until it is stored. If storing fails, the
-// response is sent anyway, after up to about 3 seconds. Idempotent then makes the calls
-// that the handler made, so an outer middleware that replaces the writer gets the same
-// calls as without Idempotent. A response that cannot be stored is sent while the
-// handler writes it: events, a response that continues for more than a second after its
-// first flush, a response longer than AnswerLimit, and the response of gin's
-// Engine.HandleContext. The last one lacks the headers that the handler set before it
-// called HandleContext.
+// response is sent anyway, after up to about 3 seconds. To send the response, Idempotent
+// makes the calls that the handler made. So an outer middleware that replaces the writer
+// gets the same calls as without Idempotent. These responses cannot be stored, and are
+// sent while the handler writes them:
+//
+//   - an event stream
+//   - a response that continues for more than a second after its first flush
+//   - a response longer than AnswerLimit
+//   - a response after a 1xx status, and the data on a hijacked connection
+//   - the response of gin's Engine.HandleContext, without the headers that the handler
+//     set before it called HandleContext
 //
 // Inner handlers find the context of the run in c.Request. The run's context is derived
 // from the request's own context. It is canceled when the client disconnects (see
@@ -75,8 +80,8 @@ func Lock(l *core.Locker, name string, key KeyFunc, opts ...Option) gin.HandlerF
 // once.New instead of Acquire. With core.Wait, a request waits for the response of a
 // request in progress.
 //
-// Idempotent panics if o or scope is nil, or if an option is nil or not for Idempotent.
-// The returned handler is safe for concurrent use.
+// Idempotent panics if o or scope is nil, if o was not made by once.New, or if an
+// option is nil or not for Idempotent. The returned handler is safe for concurrent use.
 func Idempotent(o *once.Once, scope KeyFunc, opts ...Option) gin.HandlerFunc {
 	m := guard.NewIdempotent(pkg, o, scope.inner(), withReport(opts))
 	asked.add(anyMiddleware)

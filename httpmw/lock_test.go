@@ -81,7 +81,7 @@ func testLockExcludes(t *testing.T, mw framework) {
 		t.Parallel()
 		s, both := mw.newSite(t), make(chan struct{})
 		s.POST("/orders/:id/pay", mw.Lock(s.locker, "order", mw.Param("id")), func(c *gin.Context) {
-			select { // blocks until both handlers are here
+			select { // blocks until both handlers run
 			case both <- struct{}{}:
 			case <-both:
 			case <-time.After(soon):

@@ -8,20 +8,20 @@ import (
 )
 
 // Option is a setting of one middleware. The function that makes an option panics if
-// its value is not allowed. Lock and Idempotent panic if they get an option that is
-// only for the other one.
+// its value is not allowed. Lock panics for an option that is only for Idempotent, and
+// Idempotent for an option that is only for Lock.
 type Option func(*config)
 
 // config holds the options of one middleware.
 type config = guard.Config
 
-// Problem is the response to a request that may not run, after RFC 9457. Its JSON is the
-// problem details object.
+// Problem is the response to a refused request. Its JSON is the problem details object
+// of RFC 9457.
 //
 //   - Type string: a URI that identifies the kind of problem.
-//   - Title string: the kind, for people.
+//   - Title string: the kind of problem, for people.
 //   - Status int: the HTTP status.
-//   - Detail string: what is wrong with this request, for people.
+//   - Detail string: the problem with this request, for people.
 //   - Lock string: the name given to Lock or by CallName, or "".
 //   - RetryAfter time.Duration: the time for which the client should wait before it
 //     repeats the request. 0 means that a repetition is useless.
@@ -29,28 +29,27 @@ type config = guard.Config
 //     KeyFunc can contain anything.
 type Problem = guard.Problem
 
-// Kept is a response as KeepIf sees it.
+// Kept is a handler's response, for the function of KeepIf.
 //
 //   - Status int: the HTTP status.
-//   - Header http.Header: a copy, with the headers that outer middlewares have set.
+//   - Header http.Header: a copy of the headers, including the headers of outer
+//     middlewares.
 //   - Body []byte: the data that the handler wrote, at most the first AnswerLimit
-//     bytes. It must not be changed.
-//   - Unreplayable bool: reports that the response is longer than AnswerLimit or was sent as
-//     a stream. Such a response is not stored, and Body may be only its beginning. If
-//     KeepIf returns true, the same request is refused with 410. Otherwise the request
-//     can run again.
-//   - ByDefault bool: reports whether the response is stored without KeepIf, by its
-//     status.
+//     bytes. The function must not change Body.
+//   - Unreplayable bool: the response is longer than AnswerLimit or was sent as a
+//     stream. Such a response is not stored, and Body may be only its beginning. If the
+//     function returns true, the same request is later refused with 410. Otherwise the
+//     request can run again.
+//   - ByDefault bool: a response of this status is stored without KeepIf.
 type Kept = guard.Kept
 
 // Acquire sets the options with which Lock acquires: TTL, wait and so on. Several
-// Acquires add up, and the later option wins. Lock panics if a value is not allowed, or
-// does not fit the Locker's own defaults. If the store does not support the lock and
-// reports that only for a request, requests get 500.
+// Acquires add up, and a later option overrides an earlier option. Lock panics if a
+// value is not allowed, or does not fit the Locker's own defaults. If the store reports
+// only at a request that it does not support the lock, the request gets 500.
 //
-// With core.Wait the body is read before the wait, if it is no longer than BodyLimit. A
-// server notices that the client of an HTTP/1 request has disconnected only after the
-// body was read.
+// A server notices that an HTTP/1 client has disconnected only after the body was read.
+// So with core.Wait, Lock reads a body of at most BodyLimit bytes before it waits.
 func Acquire(opts ...core.AcquireOption) Option { return Option(pkg.Acquire(opts)) }
 
 // Also makes Lock lock more keys under the same lease, all or nothing. For example, a
@@ -62,19 +61,20 @@ func Also(keys ...KeyFunc) Option {
 }
 
 // FailOpen lets a Lock's requests run without the lock if the store is unavailable. By
-// default they get 503. Even with FailOpen, requests are refused if the lock is busy,
-// if an outer lock was lost, or if the Locker is closed. core.Unlocked(ctx) reports to
-// the handler whether it runs without the lock. Each request without the lock notifies
-// the Locker's observer of core.RanUnlocked. If the store has granted the lock and the
-// answer was lost, the grant is released in the background.
+// default such requests get 503. Even with FailOpen, requests are refused if the lock
+// is busy, if an outer lock was lost, or if the Locker is closed. In the handler,
+// core.Unlocked(ctx) reports whether the handler runs without the lock. Each request
+// without the lock notifies the Locker's observer of core.RanUnlocked. If the store has
+// granted the lock and its reply was lost, the grant is released in the background.
 //
-// Use FailOpen if two requests at once only cost time: a cache fill, or a report that
-// is made twice. Do not use it if they cost money: a charge, or a booking.
+// Use FailOpen if two simultaneous requests cost only time, such as a cache fill or a
+// report. Do not use FailOpen if such requests cost money, such as a charge or a
+// booking.
 func FailOpen() Option { return Option(guard.FailOpen()) }
 
-// Render replaces the response to a request that may not run. When render is called,
-// the request is aborted, and the status and Retry-After are set but not written.
-// render may change them, and must not call c.Next. Render panics if render is nil.
+// Render replaces the response to a refused request. When render is called, the request
+// is aborted, and the status and Retry-After are set but not written. render may change
+// the status and the headers, and must not call c.Next. Render panics if render is nil.
 func Render(render func(c *gin.Context, p Problem)) Option {
 	if render == nil {
 		panic("httpmw: Render: the function is nil")
@@ -91,9 +91,9 @@ func Skip(skip func(c *gin.Context) bool) Option {
 }
 
 // BodyLimit sets the maximum length of a body that is read, in bytes. The default is 1
-// MiB. Idempotent responds with 413 to a longer body. Lock refuses it only if JSON or
-// Form reads the body, and so does Idempotent if Fingerprint is set. BodyLimit panics
-// if n is not positive.
+// MiB. Idempotent responds with 413 to a longer body. Lock, and Idempotent with
+// Fingerprint, refuse a longer body only if JSON or Form reads the body. BodyLimit
+// panics if n is not positive.
 func BodyLimit(n int64) Option { return Option(pkg.BodyLimit(n)) }
 
 // ProblemBase sets the base of a problem's type, to which the names in the package
@@ -102,29 +102,35 @@ func BodyLimit(n int64) Option { return Option(pkg.BodyLimit(n)) }
 // the kit, PROBLEMS.md. ProblemBase panics if uri is empty or not a URI.
 func ProblemBase(uri string) Option { return Option(pkg.ProblemBase(uri)) }
 
-// KeepIf sets which responses Idempotent stores. By default it stores those that would
-// be the same another time: 2xx, 3xx and 4xx, except 401, 403, 407, 408, 409, 423, 425,
-// 429 and 499. A response that is not stored is sent, and a repetition of the request
-// runs the handler as a further attempt. An API whose body reports failures uses
+// KeepIf sets which responses Idempotent stores. By default it stores the responses
+// that a repetition would get again: 2xx, 3xx and 4xx, except 401, 403, 407, 408, 409,
+// 423, 425, 429 and 499. A response that is not stored is sent, and a repetition of the
+// request runs the handler as a further attempt. An API whose bodies report failures
+// can use
 //
 //	httpmw.KeepIf(func(k httpmw.Kept) bool {
 //		return k.ByDefault && !bytes.Contains(k.Body, []byte(`"code":503`))
 //	})
 //
-// If a 500 does not mean that nothing was done, store it too, as Stripe does:
+// If work may be done before a 500, store the 500 too, as Stripe does:
 //
 //	httpmw.KeepIf(func(httpmw.Kept) bool { return true })
 //
 // Idempotent calls keep once for each response, when the handler has returned and
 // before anything is stored. If keep panics, nothing is stored, the panic continues,
-// and with once.AtMostOnce the request does not run again. Many goroutines call keep.
+// and with once.AtMostOnce the request does not run again. keep must be safe for
+// concurrent use.
 //
-// Some responses are never stored, and keep is not called for them: a response that the
-// handler has marked by once.NotFinal; a refusal by an inner Lock or Idempotent, such
-// as a busy lock; and, if c.Errors has an error, a response with status 400 or above
-// and no body, because an outer middleware may write the body. A request whose
-// connection was hijacked does not run again, and keep is not called for it either.
-// KeepIf panics if keep is nil.
+// Some responses are never stored, and keep is not called for them:
+//
+//   - a response that the handler has marked by once.NotFinal
+//   - a response of 400 or more of a run that the handler has withdrawn by once.Withdraw
+//   - a refusal by an inner Lock or Idempotent, such as a busy lock
+//   - if c.Errors has an error, a response of 400 or more without a body, because an outer
+//     middleware may write the body
+//
+// A request whose connection was hijacked does not run again, and keep is not called
+// for such a request either. KeepIf panics if keep is nil.
 func KeepIf(keep func(k Kept) bool) Option {
 	return Option(pkg.KeepIf(keep))
 }
@@ -139,18 +145,18 @@ func KeepHeaders(names ...string) Option { return Option(pkg.KeepHeaders(names))
 
 // AnswerLimit sets the maximum length of a response body that Idempotent stores, in
 // bytes. The default is 256 KiB. A longer response is sent, and the same request is
-// then refused with 410: it is neither replayed nor run again. The same applies if the
-// headers to store are more than 64 KiB, or if the response with them is longer than 32
-// MiB, which is the limit of a Once. A response takes several times its length in
-// memory for a while. It also loads the store: while Redis stores the response, Redis
-// answers no other call. AnswerLimit panics if n is not positive.
+// then refused with 410: it is neither replayed nor run again. The same applies to a
+// response with more than 64 KiB of headers to store, and to a response that is longer
+// than 32 MiB with its headers, the limit of a Once. While a response is stored, it
+// takes several times its length in memory, and Redis executes no other command.
+// AnswerLimit panics if n is not positive.
 func AnswerLimit(n int64) Option { return Option(pkg.AnswerLimit(n)) }
 
 // Methods sets the methods that Idempotent covers, in upper case. The default is POST
-// and PATCH. Requests of other methods pass, with or without a key. A repeated PUT or
-// DELETE has the same effect, and GET, HEAD and OPTIONS have none. Requests of covered
-// methods need a key; see Optional. Methods panics if no method is named, or if one is
-// empty, safe or not in upper case.
+// and PATCH. Requests of other methods pass, with or without a key. They need no key: a
+// repeated PUT or DELETE changes nothing more, and GET, HEAD and OPTIONS change
+// nothing. Requests of covered methods need a key; see Optional. Methods panics if no
+// method is named, or if a method is empty, safe or not in upper case.
 func Methods(methods ...string) Option { return Option(pkg.Methods(methods)) }
 
 // Key sets where Idempotent finds the key of a request. The default is the header
@@ -160,17 +166,17 @@ func Methods(methods ...string) Option { return Option(pkg.Methods(methods)) }
 //	httpmw.Key(httpmw.JSON("payment.request_id"))
 //
 // A key of one part is 1 to 512 bytes of UTF-8 without control characters, and is used
-// unchanged: quotes are part of it. The same text in the header Idempotency-Key is the
-// same key. A key of Join has at most 512 bytes, including 3 bytes between two parts.
-// Your own KeyFunc returns "" if there is no key. A request without a key is refused
-// with 400, like a request without a scope; see Optional. If Key is given twice, the
-// last one counts. Key panics if of is nil.
+// unchanged: quotes are part of the key. The same text in the header Idempotency-Key is
+// the same key. A key of Join has at most 512 bytes, including 3 bytes between two
+// parts. Your own KeyFunc returns "" if there is no key. A request without a key is
+// refused with 400, like a request without a scope; see Optional. If Key is given
+// twice, the last Key counts. Key panics if of is nil.
 func Key(of KeyFunc) Option { return Option(pkg.Key(of.inner())) }
 
 // Optional lets requests without a key run as they would run without Idempotent. By
-// default they are refused with 400. A key that is present and not allowed is always
-// refused: an empty header, null in a JSON field, two values. A key of Join is missing
-// if one of its parts is missing.
+// default such requests are refused with 400. A key that is present and not allowed is
+// always refused: an empty header, null in a JSON field, two values. A key of Join is
+// missing if one of its parts is missing.
 func Optional() Option { return Option(guard.Optional()) }
 
 // Fingerprint sets the parts of a request that have to be the same when its key is used
@@ -186,16 +192,16 @@ func Fingerprint(of KeyFunc) Option { return Option(pkg.Fingerprint(of.inner()))
 
 // CallName names an Idempotent in events, errors and responses, so that checkout and
 // refund can be distinguished. The default is "http" in events and errors. Responses
-// have no name by default. The name does not change the meaning of a key: a key that is
-// used under two names is still one key, and stored responses are found under a new
-// name too. CallName panics if name is not of the form [A-Za-z0-9._-]+ or has more than
-// 64 bytes.
+// have no name by default. The name is not part of a key: a key that is used under two
+// names is one key. Stored responses are found under a new name too. CallName panics if
+// name is not of the form [A-Za-z0-9._-]+ or has more than 64 bytes.
 func CallName(name string) Option { return Option(pkg.CallName(name)) }
 
 // Detached lets handlers under Idempotent continue when the client disconnects or the
 // request's deadline passes, so that the response is stored when the client repeats the
-// request. Their context is then canceled only if the lease of the run or an outer
-// lease is lost, or its Locker is closed. A loss of an outer lease after the client has
-// disconnected does not cancel the context, so mount Lock inside Idempotent. Nothing
-// else stops a handler that hangs, so it needs its own time-outs.
+// request. The context of such a handler is canceled only if the lease of the run or an
+// outer lease is lost, or if the Locker of that lease is closed. After the client has
+// disconnected, the loss of an outer lease no longer cancels the context, so mount Lock
+// inside Idempotent. Nothing else stops a handler that hangs, so the handler needs its
+// own time-outs.
 func Detached() Option { return Option(guard.Detached()) }

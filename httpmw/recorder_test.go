@@ -14,8 +14,8 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// handlers has handlers, by name, that respond in all ways whose responses can be
-// stored.
+// handlers has handlers, by name. Together they use every way to write a response that
+// can be stored.
 var handlers = map[string]gin.HandlerFunc{
 	"JSON":       func(c *gin.Context) { c.JSON(http.StatusCreated, gin.H{"receipt": "r-1"}) },
 	"a string":   func(c *gin.Context) { c.String(http.StatusOK, "paid %d", 5) },

@@ -22,8 +22,8 @@ import (
 )
 
 // TestOnRedis tests services whose locks are in a redis-server. TTLs are 30 seconds
-// unless a test sets another one. If a key is free earlier, it was released and has not
-// expired.
+// unless a test sets another TTL. So a key that is free earlier was released and has
+// not expired.
 func TestOnRedis(t *testing.T) { onEach(t, testOnRedis) }
 
 func testOnRedis(t *testing.T, mw framework) {
@@ -43,7 +43,7 @@ func testOnRedis(t *testing.T, mw framework) {
 	}
 }
 
-// TestRedisDown tests a Redis that does not answer, and one that is gone.
+// TestRedisDown tests a Redis that does not answer, and a Redis that is stopped.
 func TestRedisDown(t *testing.T) { onEach(t, testRedisDown) }
 
 func testRedisDown(t *testing.T, mw framework) {
@@ -132,9 +132,9 @@ func clicksAtReplicas(t *testing.T, mw framework, server *testserver.Redis) {
 	}
 }
 
-// bank charges orders, and has a naive ledger of them in Redis: it reads the ledger
-// before the charge and writes it afterwards. Two simultaneous calls for one order
-// charge twice.
+// bank charges orders, with a naive ledger in Redis: it reads the ledger before a
+// charge, and writes the ledger afterwards. Two simultaneous calls for one order charge
+// twice.
 type bank struct {
 	db      *redis.Client
 	inside  [10]gauge

@@ -19,7 +19,7 @@ func TestReplayedHeaders(t *testing.T) { onEachKey(t, testReplayedHeaders) }
 
 func testReplayedHeaders(t *testing.T, mw framework) {
 	t.Parallel()
-	// The headers that a handler may set, and whether they are replayed.
+	// headers has headers that a handler can set, and whether they are replayed.
 	headers := map[string]bool{
 		"Content-Disposition": true, "Content-Encoding": true, "Content-Language": true, "Content-Location": true,
 		"Content-Type": true, "Etag": true, "Last-Modified": true, "Link": true, "Location": true,
@@ -84,8 +84,8 @@ func testReplayedHeaders(t *testing.T, mw framework) {
 	})
 }
 
-// compress is a middleware like those for gzip: it announces the compression, and
-// compresses all later writes.
+// compress is a gzip middleware: it announces the compression, and compresses all later
+// writes.
 func compress(c *gin.Context) {
 	zip := gzip.NewWriter(c.Writer)
 	before := c.Writer
@@ -106,7 +106,7 @@ type zipping struct {
 func (z *zipping) Write(data []byte) (int, error)       { return z.zip.Write(data) }
 func (z *zipping) WriteString(data string) (int, error) { return z.zip.Write([]byte(data)) }
 
-// allow is a middleware like those for CORS.
+// allow is a CORS middleware.
 func allow(c *gin.Context) {
 	c.Header("Access-Control-Allow-Origin", c.GetHeader("Origin"))
 	c.Header("Access-Control-Expose-Headers", "Idempotent-Replayed")

@@ -15,7 +15,7 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// proxy makes a site respond with the handler's response behind a proxy.
+// proxy makes s forward requests to upstream, by a reverse proxy inside Idempotent.
 func proxy(t *testing.T, s *site, upstream http.HandlerFunc, opts ...option) {
 	t.Helper()
 	server := httptest.NewServer(upstream)

@@ -38,7 +38,7 @@ func testMismatchInProgress(t *testing.T, mw framework) {
 }
 
 // TestServicesOfOneStore tests two services with one store. One service passes its
-// client's key on to the other.
+// client's key on to the other service.
 func TestServicesOfOneStore(t *testing.T) { onEachKey(t, testServicesOfOneStore) }
 
 func testServicesOfOneStore(t *testing.T, mw framework) {

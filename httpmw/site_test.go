@@ -109,7 +109,6 @@ func (r reply) problem(t *testing.T, status int) map[string]any {
 	return p
 }
 
-// isFree reports whether key is free.
 func (s *site) isFree(key string) bool {
 	s.t.Helper()
 	lease, err := s.locker.TryAcquire(context.Background(), key)
@@ -214,7 +213,7 @@ func (s *stub) Release(ctx context.Context, c store.Claim) error {
 	return s.Store.Release(ctx, c)
 }
 
-// gauge counts the callers that are inside at once.
+// gauge counts simultaneous callers.
 type gauge struct{ now, most, total atomic.Int32 }
 
 func (g *gauge) enter() {

@@ -1,13 +1,13 @@
 // Package retry repeats an operation until it succeeds, at a pace that a Policy sets.
-// The policy, the context or the operation itself can end the run earlier.
+// The policy, the context or the operation can end the run earlier.
 //
 // A Policy is an immutable value. Each run takes its pauses from a fresh sequence, so
 // one policy can serve any number of goroutines. The pauses are computed by
-// github.com/cenkalti/backoff/v4. The types of that package are not part of this
-// package's API, because they have the state of one run. Its loop is not used, because
-// it does not handle causes and deadlines of contexts.
+// github.com/cenkalti/backoff/v4. The types of backoff are not part of this package's
+// API, because they have the state of one run. The loop of backoff is not used, because
+// that loop does not handle causes and deadlines of contexts.
 //
-// Do promises more than the loop of that package:
+// Do promises more than the loop of backoff:
 //
 //   - No policy retries without a pause. Zero fields have a stated default, the zero
 //     Policy makes one attempt, and Validate refuses a policy that would be a hot loop.
@@ -20,5 +20,5 @@
 //     once.
 //   - Only marks by Stop and After in the errors of this run's own operation have an
 //     effect. An error that another library marks as permanent is like any other error,
-//     and the marks of a nested Do have no effect after that Do has returned.
+//     and the marks in a nested Do have no effect after the nested Do has returned.
 package retry

@@ -45,7 +45,7 @@ func ExampleAfter() {
 }
 
 // A caller whose wait can end early, for example by a wake-up, takes the pauses from
-// Delays and waits on its own.
+// Delays and waits itself.
 func ExamplePolicy_Delays() {
 	next := retry.Policy{Initial: 10 * time.Millisecond, Max: 60 * time.Millisecond, Multiplier: 2, Attempts: 5}.Delays()
 	for d, ok := next(); ok; d, ok = next() {

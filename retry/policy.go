@@ -13,8 +13,8 @@ import (
 // is a plain value, comparable and safe for concurrent use. No function of this package
 // changes a Policy.
 //
-// The zero Policy makes one attempt. In any other policy a zero field means the default
-// that is stated at the field.
+// The zero Policy makes one attempt. In any other policy, a zero field means the
+// field's stated default.
 type Policy struct {
 	// Initial is the first pause. The default is 50 ms, or Max if that is shorter.
 	Initial time.Duration
@@ -26,18 +26,18 @@ type Policy struct {
 	Multiplier float64
 	// Jitter is the fraction, from 0 to 1, by which each pause is randomly lengthened
 	// or shortened. The default is 0, no spread. A pause that would exceed Max by some
-	// amount is made shorter than Max by this amount, so that the pauses of many
-	// callers do not gather at Max.
+	// amount is made shorter than Max by this amount, so that many callers do not get
+	// the same pause, Max.
 	Jitter float64
 	// Attempts is the maximum number of attempts, including the first. By default there
 	// is no limit, and the context ends the run. In the zero Policy the default is 1.
 	Attempts int
 }
 
-// The named policies. Do not assign to them. To change one, copy it.
+// The named policies. Do not assign to them. To change a named policy, copy it.
 var (
-	// LockWait is for a wait for another holder. Its pauses are 50 ms, doubling up to 1
-	// second, ±50%, until the context is done.
+	// LockWait is for a wait until another holder releases a lock. The pauses double
+	// from 50 ms to 1 second, ±50%, until the context is done.
 	LockWait = Policy{Initial: 50 * time.Millisecond, Max: time.Second, Multiplier: 2, Jitter: 0.5}
 	// Hiccup is for transient failures of a server. It makes three attempts, with
 	// pauses of 20 ms ±50% and of 100 to 200 ms.
@@ -51,15 +51,16 @@ const (
 	defaultMax     = time.Minute
 	// shortest is the minimum Initial of a policy without a limit of attempts.
 	shortest = time.Millisecond
-	// longest is the maximum pause, about 73 years; a longer Initial or Max is cut to
-	// it. It leaves room to double a pause and to convert it to a float64 and back.
+	// longest is the maximum pause, about 73 years. A longer Initial or Max is reduced
+	// to longest, which leaves room to double a pause, and to convert it to a float64
+	// and back.
 	longest time.Duration = math.MaxInt64 / 4
 )
 
 // Validate returns nil, or an error that names the wrong field. A field is wrong if it
 // is negative, infinite or NaN. Other errors are a Multiplier between 0 and 1, a Jitter
 // above 1, and an Initial above Max. Attempts without a limit need a first pause of at
-// least a millisecond, because a shorter one would be a hot loop.
+// least a millisecond, because a shorter pause would be a hot loop.
 func (p Policy) Validate() error {
 	switch {
 	case p.Initial < 0:
@@ -99,7 +100,7 @@ func (p Policy) Delays() func() (time.Duration, bool) {
 	return s.next
 }
 
-// withDefaults returns p, which is valid, with the defaults in place of zero fields.
+// withDefaults returns p with the defaults in place of zero fields. p must be valid.
 func (p Policy) withDefaults() Policy {
 	if p == (Policy{}) {
 		p.Attempts = 1
@@ -120,8 +121,8 @@ func (p Policy) withDefaults() Policy {
 	return p
 }
 
-// sequence yields the pauses of one run of a valid policy. It is set up only at the
-// first failure, because most runs have no failure.
+// sequence yields the pauses of one run of a valid policy. A sequence is set up only at
+// the first failure, because most runs have no failure.
 type sequence struct {
 	policy Policy
 	failed int

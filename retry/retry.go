@@ -9,8 +9,8 @@ import (
 )
 
 // Do runs op until it succeeds, and returns its result. After each failed attempt it
-// pauses as p sets and tries again. If one of the following ends the run earlier, Do
-// returns the zero T and an error:
+// pauses as p sets and tries again. In these cases the run ends earlier, and Do returns
+// the zero T and an error:
 //
 //   - p is invalid: the error of [Policy.Validate]; op did not run.
 //   - op returned an error marked by [Stop], or all attempts of p were made: op's last
@@ -21,7 +21,7 @@ import (
 //     [context.DeadlineExceeded], at once.
 //
 // Do blocks during the pauses and the calls of op. op gets ctx itself, and has to
-// return when ctx is done. Do does not recover a panic of op. Do is safe for concurrent
+// return when ctx is done. Do does not recover a panic of op. It is safe for concurrent
 // use, and allocates nothing if the first attempt succeeds.
 func Do[T any](ctx context.Context, p Policy, op func(ctx context.Context) (T, error)) (T, error) {
 	var zero T
@@ -83,7 +83,7 @@ func spread(d time.Duration, jitter float64) time.Duration {
 	return d + time.Duration(rand.Float64()*jitter*float64(d))
 }
 
-// reason returns an error that matches ctx.Err and the cause of ctx. ctx is done.
+// reason returns an error that matches ctx.Err and the cause of ctx. ctx must be done.
 func reason(ctx context.Context) error {
 	err, cause := ctx.Err(), cover(context.Cause(ctx))
 	if errors.Is(cause, err) {
@@ -113,9 +113,10 @@ func Stop(err error) error {
 
 // After marks err with the minimum pause d before the next attempt, if the policy
 // allows another attempt. The pause is d, made longer at random by up to the policy's
-// Jitter, or the policy's own pause if that is longer. It may exceed the policy's Max.
-// If an error has several marks, Stop has priority, and otherwise the longest d counts.
-// A d of 0 or less has no effect. In all other respects After behaves like [Stop].
+// Jitter, or the policy's own pause if that is longer. The pause can exceed the
+// policy's Max. If an error has several marks, a Stop overrides every After. Without a
+// Stop, the longest d counts. A d of 0 or less has no effect. In all other respects
+// After behaves like [Stop].
 func After(d time.Duration, err error) error {
 	if err == nil {
 		return nil

@@ -19,8 +19,8 @@ var (
 	steady = retry.Policy{Initial: 10 * ms, Max: 40 * ms, Multiplier: 2}
 )
 
-// calls is an operation whose n-th run fails with the error of fail. It records the
-// time of each run.
+// calls is an operation. Its n-th run fails with the error that fail returns. It
+// records the time of each run.
 type calls struct {
 	start time.Time
 	at    []time.Duration

@@ -172,7 +172,8 @@ func TestOtherSitesGetNothingAsJSON(t *testing.T) {
 		}
 	}
 	// A browser first asks the server whether a foreign site may send JSON or use
-	// another method. It lets that site read only what the server's answer allows.
+	// another method. The browser lets that site read only the parts of a response that
+	// the server allows.
 	for _, a := range []answer{
 		get(h, "view=revoke&format=json", foreign, func(r *http.Request) {
 			r.Method = "OPTIONS"
@@ -324,9 +325,9 @@ func TestEveryByteOfAKey(t *testing.T) {
 	})
 }
 
-// TestTwoOperatorsOneReader checks two operators who remove the same one of two readers,
-// one by revoke and one by release. One operator must get the error that the hold is
-// gone, and the other reader must keep its hold.
+// TestTwoOperatorsOneReader checks two operators who remove the same reader, one by a
+// revoke and one by a release. One operator must get the error that the hold is gone. A
+// second reader must keep its hold.
 func TestTwoOperatorsOneReader(t *testing.T) {
 	t.Parallel()
 	onEveryStore(t, func(t *testing.T, st core.Store) {

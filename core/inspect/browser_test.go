@@ -27,8 +27,8 @@ import (
 // screens is the environment variable with the directory for the screenshots.
 const screens = "LOCKKIT_SCREENSHOTS"
 
-// site is the page in a real browser. Its host name is not localhost, and it has no
-// HTTPS. To such a site, a browser sends no Sec-Fetch-Site.
+// site is the page in a real browser. The page's host name is not localhost, and the
+// page has no HTTPS. To such a site, a browser sends no Sec-Fetch-Site.
 type site struct {
 	*testserver.Browser
 	t   *testing.T
@@ -98,9 +98,9 @@ const words = "now.txt"
 
 var changing = regexp.MustCompile(`\b(\d+[dhms])+\b|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d`)
 
-// pictured compares the page's lines with the lines that it had when the pictures in the
-// repository were made, without times and the parts that chance replaces. Processes are
-// ordered by their random IDs, so the lines are compared in alphabetical order.
+// pictured compares the page's lines with the lines of the pictures in the repository.
+// It ignores times, and the random parts that chance replaces. Processes are ordered by
+// their random IDs, so pictured sorts the lines.
 func (s *site) pictured(chance *strings.Replacer) {
 	s.t.Helper()
 	lines := strings.Split(changing.ReplaceAllString(chance.Replace(s.Text("body")), "TIME"), "\n")

@@ -1,5 +1,5 @@
 // Package inspect shows operators which process holds a lock and which processes wait
-// for it. It also removes holds that are stuck.
+// for the lock. It also removes stuck holds.
 //
 //	in, err := inspect.New(store)
 //	lock, err := in.Look(ctx, core.Key("order", "42"))
@@ -9,9 +9,10 @@
 //
 // There are two ways to remove a hold. Revoke keeps the key taken for the rest of the
 // hold, so that the holder is notified of the loss before another process can have the
-// key. ReleaseNow frees the key at once. Until the old holder is notified of the loss,
-// which takes up to a third of its TTL, there can be two holders. During that time only
-// a resource that checks fencing tokens is safe from the old holder.
+// key. ReleaseNow frees the key at once. There can be two holders until the old holder
+// is notified of the loss. That takes up to a third of the old holder's TTL, and longer
+// if that process is paused or cut off from the store. Meanwhile, only a resource that
+// checks fencing tokens is safe from the old holder.
 //
 // Of a store, the package uses only store.Inspector and store.Cards. It never acquires
 // or extends a lock, and it never shows an owner, a lease or the result of a run.

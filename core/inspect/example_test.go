@@ -51,7 +51,7 @@ func ExampleHandler() {
 	go http.ListenAndServe("127.0.0.1:9090", nil)
 }
 
-// operator returns the operator of a request. A service replaces it by its own login.
+// operator returns the operator of a request. A service has its own login instead.
 func operator(*http.Request) (name string, admin bool) { return "", false }
 
 // This page is in a gin group. Administrators see keys and buttons, and a log entry is

@@ -55,16 +55,16 @@ type HandlerOption func(*handler)
 // is allowed View and no other action, so mount a Handler behind a login.
 //
 // A request calls f for View first. It also calls f for the other actions to decide
-// which buttons to show, so f should be quick. Several goroutines may call it. The text
-// of f's error is not shown. f decides by the contents of the request: Handler itself
-// knows no users, and does not check the Host header.
+// which buttons to show, so f should be quick. f must be safe for concurrent use. The
+// text of f's error is not shown. f must find the user in the request, because Handler
+// knows no users. Handler does not check the Host header either.
 func Allow(f func(r *http.Request, a Action) (who string, err error)) HandlerOption {
 	return func(h *handler) { h.allow = f }
 }
 
 // Audit calls f before each change, after Allow. If f returns an error, the change is
-// not made; the error's text is not shown. When f is called, it is not known yet whether
-// the hold still exists. Use Observer of New to be notified of changes that were made.
+// not made; the error's text is not shown. When Audit calls f, the hold may no longer
+// exist. Use Observer of New to be notified of changes that were made.
 func Audit(f func(ctx context.Context, e Entry) error) HandlerOption {
 	return func(h *handler) { h.audit = f }
 }
@@ -80,7 +80,7 @@ func Audit(f func(ctx context.Context, e Entry) error) HandlerOption {
 // (http.CrossOriginProtection).
 //
 // A list walks over the store, so each Handler makes only one list at a time. A second
-// request for a list waits up to 3 seconds for the first one. If the first list is not
+// request for a list waits up to 3 seconds for the first list. If the first list is not
 // complete by then, the second request is refused with 429.
 //
 // Handler panics if an option is nil.
@@ -196,8 +196,8 @@ var views = map[string]view{
 	"release": {post: true, show: (*handler).release},
 }
 
-// may reports whether the request may perform an action, and returns the request's
-// operator.
+// may reports whether the request may perform an action, and returns the operator's
+// name.
 func (h *handler) may(r *http.Request, a Action) (who string, ok bool) {
 	if h.allow == nil {
 		return "", a == View

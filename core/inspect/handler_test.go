@@ -23,7 +23,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// everyView requests each page, with valid requests and with invalid ones.
+// everyView requests each page, with valid and with invalid requests.
 func everyView(h http.Handler, key, hold string) map[string]answer {
 	form := url.Values{"key": {key}, "hold": {hold}}
 	return map[string]answer{
@@ -106,7 +106,7 @@ func TestNoKeysWithoutTheRight(t *testing.T) {
 				}
 			}
 		}
-		// A visitor can open a lock whose key is not shown.
+		// A visitor without the right ShowKeys can open a lock.
 		stranger := inspect.Handler(in)
 		row := get(stranger, "format=json").json(t).Held[0]
 		if row.Key != "" || row.Digest != in.Digest("order:"+secret+"-0") {
@@ -342,8 +342,8 @@ func TestHostileHost(t *testing.T) {
 			}
 		}
 	}
-	// // If others can point a host name to the service, its Allow must check the host
-	// name.
+	// // If strangers can point a host name to the service, the function of Allow must
+	// check the host name.
 	careful := inspect.Handler(newInspector(t, store), inspect.Allow(func(r *http.Request, _ inspect.Action) (string, error) {
 		if r.Host != "locks.internal" {
 			return "", errors.New("not here")

@@ -20,9 +20,9 @@ import (
 )
 
 // Inspector shows the locks of a store, and removes holds. Its methods are safe for
-// concurrent use and return soon after ctx is done. Their errors match those of
+// concurrent use and return soon after ctx is done. Their errors match the errors of
 // store.Inspector: ErrInvalid, ErrUnsupported or ErrUnavailable. Revoke and ReleaseNow
-// have further errors. No error contains a key.
+// can return other errors too, such as ErrLost. No error contains a key.
 type Inspector struct {
 	config
 	store store.Inspector
@@ -43,7 +43,7 @@ type config struct {
 func Observer(o core.Observer) Option { return func(c *config) { c.observer = o } }
 
 // Secret makes all processes with this secret use the same digests of keys, and accept
-// each other's forms and positions in a list. It is for several replicas of a page
+// each other's forms and positions in a list. Use Secret for several replicas of a page
 // behind one address. By default each New creates its own secret. The secret must have
 // at least 32 random bytes. Keep it confidential: with the secret, a guessed key can be
 // checked against its digest.
@@ -109,10 +109,10 @@ type Hold struct {
 
 // Mode returns the mode in the entry of the process's card. If no card has an entry of
 // the hold, Mode derives the mode from the weight, because a store knows only the
-// weight: core.ModeExclusive for store.All, core.ModePermits for a weight greater than
-// 1 and less than store.All, core.ModeShared for 1, and 0 if the weight is unknown. A
-// store cannot distinguish a reader from a single permit, nor a run of package once
-// from an exclusive hold.
+// weight. The derived mode is core.ModeExclusive for store.All, core.ModePermits for a
+// weight greater than 1 and less than store.All, core.ModeShared for 1, and 0 if the
+// weight is unknown. A store cannot distinguish a reader from a single permit, nor a
+// run of package once from an exclusive hold.
 func (h Hold) Mode() core.Mode {
 	switch {
 	case h.named != 0:
@@ -168,7 +168,8 @@ func (in *Inspector) Look(ctx context.Context, key string) (Lock, error) {
 // The pages are in no particular order. Within a page, the lock with the oldest hold is
 // first. The store may have to walk over all its entries.
 //
-// next is the store's position, and can contain a key.
+// next is the store's position after the page, or "" after the last page. It can
+// contain a key.
 func (in *Inspector) List(ctx context.Context, after string, most int) (page []Lock, next string, err error) {
 	states, next, err := in.store.List(ctx, after, most)
 	if err != nil {
@@ -249,8 +250,8 @@ func (in *Inspector) Now(ctx context.Context) (Overview, error) {
 //
 // Revoke returns an error matching core.ErrLost if the hold does not exist. In that
 // case nothing has changed. After an error that matches none of store.Inspector's
-// errors, it is unknown whether the hold was removed. A second call shows whether it
-// was.
+// errors, it is unknown whether the hold was removed. A second call shows whether the
+// hold was removed.
 func (in *Inspector) Revoke(ctx context.Context, key, hold string) error {
 	return in.end(ctx, key, hold, time.Millisecond) // the store keeps the key taken for the rest of the hold
 }
@@ -318,8 +319,8 @@ func Name(key string) string {
 	return name
 }
 
-// known returns the contents of all cards. It returns none if the store has no cards,
-// or if they cannot be read.
+// known returns the contents of all cards. It returns nothing if the store has no
+// cards, or if the cards cannot be read.
 func (in *Inspector) known(ctx context.Context) (known cards) {
 	if in.cards == nil {
 		return known
@@ -357,7 +358,7 @@ func (known cards) join(h store.Hold) Hold {
 	return Hold{Hold: h, Card: e.card, Trace: e.Trace, named: modeOf(e.Mode)}
 }
 
-// modeOf returns the mode with this name, or 0 for an unknown one.
+// modeOf returns the mode with this name, or 0 if the name is unknown.
 func modeOf(name string) core.Mode {
 	for m := core.ModeExclusive; m <= core.ModeRun; m++ {
 		if m.String() == name {

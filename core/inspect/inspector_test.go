@@ -208,8 +208,7 @@ func TestNowWithoutCards(t *testing.T) {
 }
 
 // TestRevokedHolderLearnsFirst checks that a revoked holder is notified before the next
-// holder gets the key. TestReleasedHolderLearnsLater expects two holders for a moment
-// after ReleaseNow.
+// holder gets the key.
 func TestRevokedHolderLearnsFirst(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, store core.Store) {

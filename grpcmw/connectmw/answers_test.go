@@ -104,7 +104,7 @@ func open(t *testing.T, h orders.OrdersServer, rules grpcmw.Rules, outer ...answ
 		connect.NewUnaryHandlerSimple(orders.Orders_Show_FullMethodName, h.Show, chain, connect.WithIdempotency(connect.IdempotencyNoSideEffects)))
 }
 
-// serve serves the first of the methods Pay, Refund and Show, one for each handler.
+// serve serves the handlers as the methods Pay, Refund and Show, in this order.
 func serve(t *testing.T, handlers ...http.Handler) (url string) {
 	t.Helper()
 	mux := http.NewServeMux()

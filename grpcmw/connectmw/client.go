@@ -15,14 +15,16 @@ import (
 // keyHeaders are the headers that can contain the idempotency key of a call.
 var keyHeaders = []string{"idempotency-key", "grpcgateway-idempotency-key"}
 
-// ClientInterceptor returns an interceptor that gives each unary call one idempotency key for all
-// its tries, and tries again like grpcmw.UnaryClientInterceptor. It has the same options and
-// limits. The default key is random. A caller can set one:
+// ClientInterceptor returns an interceptor that gives each unary call one idempotency
+// key for all its tries, and tries again like grpcmw.UnaryClientInterceptor.
+// ClientInterceptor has the same options and limits. The default key is random. A
+// caller can set a key:
 //
 //	request.Header().Set("Idempotency-Key", key)
 //
-// Mount it as the outermost of the client's interceptors. It changes no streams, and no calls
-// that reach a handler. It panics if an option is nil.
+// Mount the interceptor as the outermost interceptor of the client. On streams, and on
+// a handler, the interceptor has no effect. ClientInterceptor panics if an option is
+// nil.
 func ClientInterceptor(opts ...grpcmw.ClientOption) connect.Interceptor {
 	call := grpcmw.UnaryClientInterceptor(slices.Clone(opts)...)
 	return connect.UnaryInterceptorFunc(func(next connect.UnaryFunc) connect.UnaryFunc {
@@ -52,7 +54,7 @@ func ClientInterceptor(opts ...grpcmw.ClientOption) connect.Interceptor {
 						addHeaders(req.Header(), metadata.MD{name: values})
 					}
 				}
-				// The metadata is for this call only. Inner interceptors may make calls by grpc-go.
+				// The metadata is for this call only, and inner interceptors can make calls by grpc-go.
 				if response, err = next(metadata.NewOutgoingContext(ctx, outgoing), req); err == nil {
 					return nil
 				}

@@ -169,8 +169,8 @@ func TestClientInterceptor(t *testing.T) {
 	})
 }
 
-// A call joins its caller's hold, and the handler does not get the owner. A changed owner joins
-// nothing.
+// TestOwner checks that a call joins its caller's hold, and that the handler does not
+// get the owner. A call with a changed owner does not join the hold.
 func TestOwner(t *testing.T) {
 	t.Parallel()
 	locks := newLocker(t)
@@ -210,7 +210,8 @@ func TestOwner(t *testing.T) {
 	}
 }
 
-// A client interceptor of grpcmw repeats calls to a connect server.
+// TestClient_GRPC checks that grpcmw's client interceptor repeats calls to a connect
+// server.
 func TestClient_GRPC(t *testing.T) {
 	t.Parallel()
 	var keys heard

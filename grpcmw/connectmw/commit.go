@@ -12,10 +12,11 @@ import (
 	"github.com/lockkit/lockkit/grpcmw"
 )
 
-// Commit stores response as the answer to the call of ctx, in the caller's transaction tx,
-// like grpcmw.Commit. The effect and the answer are committed together, or neither is.
-// Headers and trailers of the response are stored if grpcmw.KeepMetadata names them. A
-// handler without responses passes connect.NewResponse(message).
+// Commit stores response as the response to the call of ctx, in the caller's own
+// transaction tx, like grpcmw.Commit. The handler's effect and its response are
+// committed together, or neither is. Headers and trailers of the response are stored if
+// grpcmw.KeepMetadata names them. A handler that returns bare messages passes
+// connect.NewResponse(message).
 //
 // Commit fails like grpcmw.Commit, and with core.ErrInvalid if response is nil or has no protobuf
 // message.

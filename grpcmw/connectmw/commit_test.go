@@ -92,7 +92,8 @@ func TestCommit(t *testing.T) {
 	}
 }
 
-// The Idempotent of an outer interceptor stores the metadata of a committed response.
+// TestCommit_OuterInterceptor checks that the Idempotent of an outer interceptor stores
+// the metadata of a committed response.
 func TestCommit_OuterInterceptor(t *testing.T) {
 	t.Parallel()
 	in := saving.New()

@@ -15,7 +15,7 @@ import (
 	"github.com/lockkit/lockkit/grpcmw/internal/bridge"
 )
 
-// coded adds to an error the status that connect sends for it.
+// coded is an error with the status that connect sends for it.
 type coded struct {
 	error
 	status *status.Status
@@ -25,15 +25,15 @@ func (e *coded) Unwrap() error { return e.error }
 
 func (e *coded) GRPCStatus() *status.Status { return e.status }
 
-// ofConnect returns the error of connect in err, or nil.
+// ofConnect returns the *connect.Error in err, or nil.
 func ofConnect(err error) *connect.Error {
 	var own *connect.Error
 	errors.As(err, &own)
 	return own
 }
 
-// withStatus returns err with the status that connect sends for it, because the rules know
-// only the errors of a context and of grpc-go.
+// withStatus returns err with the status that connect sends for err, because the rules
+// know only the errors of a context and of grpc-go.
 func withStatus(err error) error {
 	if s := statusOf(err); s != nil {
 		return &coded{err, s}
@@ -44,7 +44,7 @@ func withStatus(err error) error {
 	return err
 }
 
-// statusOf returns the status of the error of connect in err, or nil.
+// statusOf returns the status of the *connect.Error in err, or nil.
 func statusOf(err error) *status.Status {
 	own := ofConnect(err)
 	if own == nil {
@@ -57,12 +57,12 @@ func statusOf(err error) *status.Status {
 	return status.FromProto(p)
 }
 
-// StatusOf returns the status of a KeyFunc's error of connect, or nil.
+// StatusOf returns the status of the *connect.Error in a KeyFunc's error, or nil.
 func (s *sending) StatusOf(err error) *status.Status { return statusOf(err) }
 
 var _ bridge.Errors = (*sending)(nil)
 
-// metaOf returns the Meta of the error of connect in err, or nil.
+// metaOf returns the Meta of the *connect.Error in err, or nil.
 func metaOf(err error) http.Header {
 	own := ofConnect(err)
 	if own == nil {
@@ -72,8 +72,8 @@ func metaOf(err error) http.Header {
 	return read.Meta()
 }
 
-// said is an error of a rule. The client gets the message, as valid UTF-8 like the messages
-// of grpc-go. Other interceptors can match the wrapped error.
+// said is an error of a rule. The client gets the message, which is valid UTF-8 as in
+// grpc-go. Other interceptors can match the wrapped error.
 type said struct {
 	message string
 	reason  error

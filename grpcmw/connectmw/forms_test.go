@@ -18,8 +18,8 @@ import (
 	"github.com/lockkit/lockkit/grpcmw/internal/orders"
 )
 
-// TestLostReplies checks that the handler runs once, and the client gets its response, if a
-// request or a reply is lost or a request is doubled, in each form (hazard 72).
+// TestLostReplies loses requests and replies, and doubles requests, in each form
+// (hazard 72). The handler must run once, and the client must get its response.
 func TestLostReplies(t *testing.T) {
 	t.Parallel()
 	for name, opts := range clients {
@@ -120,8 +120,8 @@ func TestGET(t *testing.T) {
 	})
 }
 
-// Callers with different scopes do not share answers. One caller gets the same answer in
-// each form.
+// TestScopes checks that callers with different scopes do not share responses. One
+// caller gets the same response in each form.
 func TestScopes(t *testing.T) {
 	t.Parallel()
 	var runs atomic.Int64
@@ -139,7 +139,7 @@ func TestScopes(t *testing.T) {
 	}
 }
 
-// The rules in a .proto apply to a service of connect.
+// TestAnnotated checks that the rules in a .proto apply to a service of connect.
 func TestAnnotated(t *testing.T) {
 	t.Parallel()
 	locks := newLocker(t)

@@ -14,15 +14,16 @@ import (
 	"github.com/lockkit/lockkit/grpcmw/internal/bridge"
 )
 
-// Interceptor returns an interceptor that applies rules to handlers. A key of rules is the
-// name of a procedure, such as ordersconnect.OrdersPayProcedure. The interceptor changes no
-// calls of procedures without rules, and on a client it changes nothing.
+// Interceptor returns an interceptor that applies rules to handlers. A key of rules is
+// the name of a procedure, such as ordersconnect.OrdersPayProcedure. The interceptor
+// has no effect on procedures without rules, or on a client.
 //
-// Mount it inside the interceptors that can refuse a call, such as authentication and
-// validation. A stream holds its lock as with grpcmw.StreamServerInterceptor.
+// Mount the interceptor inside the interceptors that can refuse a call, such as
+// authentication and validation. A stream holds its lock as with
+// grpcmw.StreamServerInterceptor.
 //
-// It panics if a procedure is not of the form "/package.Service/Method" or has no rules, or if a
-// rule is nil. Later changes of rules have no effect.
+// Interceptor panics if a procedure is not of the form "/package.Service/Method" or has
+// no rules, or if a rule is nil. Later changes of rules have no effect.
 func Interceptor(rules grpcmw.Rules) connect.Interceptor {
 	return &interceptor{
 		rules:  maps.Clone(rules),
@@ -78,7 +79,7 @@ type exchange struct {
 	failure  error               // the handler's error
 }
 
-// exchangeKey is the key of the innermost exchange in a handler's context.
+// exchangeKey is the context key of the innermost exchange.
 type exchangeKey struct{}
 
 // handle runs the handler, and returns its message.
@@ -100,7 +101,7 @@ func (x *exchange) handle(ctx context.Context, _ any) (any, error) {
 func (x *exchange) Returned() (header, trailer metadata.MD) {
 	header, trailer = metadata.MD{}, metadata.MD{}
 	if x.failure != nil {
-		if !connect.IsWireError(x.failure) { // a wire error comes from a call that the handler made, whose metadata is not sent
+		if !connect.IsWireError(x.failure) { // a wire error comes from a call that the handler made; the metadata of such a call is not sent
 			addMetadata(trailer, metaOf(x.failure))
 		}
 	} else if x.response != nil {
@@ -130,8 +131,9 @@ func (x *exchange) respond(reply any) connect.AnyResponse {
 	return response
 }
 
-// kept is a response with a stored message. Only connect itself can make a response whose
-// type is known only at run time. connect and other interceptors get the message by Any.
+// kept is a response with a stored message. Outside connect, no code can make a
+// *connect.Response whose type is known only at run time. connect and other
+// interceptors get the message by Any.
 type kept struct {
 	connect.AnyResponse
 	message any

@@ -12,8 +12,9 @@ import (
 )
 
 // metadataOf returns headers in the form of grpc-go: names in lower case, and decoded
-// values for names that end in "-bin". If one value of such a name is not base64, all values
-// of the name are omitted, because another reader could use any of the values.
+// values for names that end in "-bin". If a value of such a name is not base64,
+// metadataOf omits all values of the name, because another reader might use the first
+// or the last value.
 func metadataOf(h http.Header) metadata.MD {
 	md := make(metadata.MD, len(h))
 	addMetadata(md, h)
@@ -33,7 +34,7 @@ func addMetadata(md metadata.MD, h http.Header) {
 	}
 }
 
-// decode returns the values of a binary header. It reports false if one is not base64.
+// decode returns the values of a binary header. ok is false if a value is not base64.
 func decode(lines []string) (decoded []string, ok bool) {
 	for _, line := range lines {
 		for value := range strings.SplitSeq(line, ",") {

@@ -83,7 +83,7 @@ func ask(t *testing.T, url string, o *orders.Order, opts []connect.ClientOption,
 	return connect.NewClient[orders.Order, orders.Receipt](newHTTP(t), url+pay, opts...).CallUnary(ctx, r)
 }
 
-// answer returns a client's answer as text, which has the same form for all protocols.
+// answer returns a client's response as text, in one form for all protocols.
 func answer(r *response, err error) string {
 	if err == nil {
 		return fmt.Sprintf("%s, location %s, replayed %s, %s", r.Msg.GetText(), r.Header().Get("Location"), r.Header().Get("Idempotent-Replayed"), r.Trailer().Get("Idempotent-Replayed"))
@@ -108,7 +108,7 @@ func answer(r *response, err error) string {
 	return text
 }
 
-// One run's answer is replayed in the form of each client.
+// TestProtocols checks that one run's response is replayed in the form of each client.
 func TestProtocols(t *testing.T) {
 	t.Parallel()
 	declined := func() *connect.Error {
@@ -177,7 +177,8 @@ func (p *payments) Pay(ctx context.Context, o *orders.Order) (*orders.Receipt, e
 	return p.pay(ctx, o)
 }
 
-// A service that moves from grpc-go to connect, or back, finds its earlier answers.
+// TestShared checks that a service that moves between grpc-go and connect finds its
+// earlier responses.
 func TestShared(t *testing.T) {
 	t.Parallel()
 	rules, runs := idempotent(t), atomic.Int32{}
@@ -281,7 +282,8 @@ func TestHandlers(t *testing.T) {
 	}
 }
 
-// Clients without a library get these HTTP responses for refusals.
+// TestRefusal checks the HTTP responses to refused requests of clients without a
+// library.
 func TestRefusal(t *testing.T) {
 	t.Parallel()
 	locks := newLocker(t)
@@ -303,8 +305,8 @@ func TestRefusal(t *testing.T) {
 	}
 }
 
-// If a KeyFunc returns an error of connect or of grpc-go, that error is the answer over each
-// protocol. Render is not called for it.
+// TestKeyFunc checks that an error of connect or of grpc-go from a KeyFunc is sent over
+// each protocol, without a call of Render.
 func TestKeyFunc(t *testing.T) {
 	t.Parallel()
 	locks := newLocker(t)
@@ -380,8 +382,8 @@ func TestKeyFunc(t *testing.T) {
 	}
 }
 
-// Values of binary headers are decoded. If one value is not base64, the header counts as
-// missing.
+// TestBinaryHeaders checks that values of binary headers are decoded. A header counts
+// as missing if a value is not base64.
 func TestBinaryHeaders(t *testing.T) {
 	t.Parallel()
 	rules := grpcmw.Rules{pay: {grpcmw.Lock(newLocker(t), "order", grpcmw.Metadata("x-id-bin"))}}
@@ -408,7 +410,8 @@ func TestBinaryHeaders(t *testing.T) {
 	}
 }
 
-// A call that an inner interceptor refuses does not count as an attempt for an outer one.
+// TestTwoInterceptors checks that a call that an inner interceptor refuses does not
+// count as an attempt for an outer interceptor.
 func TestTwoInterceptors(t *testing.T) {
 	t.Parallel()
 	locks := newLocker(t)
@@ -436,8 +439,9 @@ func TestTwoInterceptors(t *testing.T) {
 	}
 }
 
-// Rules also apply if an outer interceptor passes a new request, which names no procedure.
-// The handler does not find the owner in the headers of the original request.
+// TestInterceptor_NewRequest checks that rules apply even if an outer interceptor
+// passes a new request, which names no procedure. The handler must not find the owner
+// in the headers of the original request.
 func TestInterceptor_NewRequest(t *testing.T) {
 	t.Parallel()
 	locks := newLocker(t)
@@ -476,7 +480,7 @@ func TestInterceptor_NewRequest(t *testing.T) {
 	}
 }
 
-// Wrong rules are reported before any call is served.
+// TestServices checks that wrong rules are reported before any call is served.
 func TestServices(t *testing.T) {
 	t.Parallel()
 	shop := connectmw.Services(orders.Orders_ServiceDesc.ServiceName)
@@ -516,7 +520,7 @@ func TestServices(t *testing.T) {
 	}
 }
 
-// An outer interceptor gets a replayed message with the message's own type.
+// TestOuter checks that an outer interceptor gets a replayed message with its own type.
 func TestOuter(t *testing.T) {
 	t.Parallel()
 	var got atomic.Value

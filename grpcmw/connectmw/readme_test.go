@@ -19,7 +19,7 @@ import (
 	"github.com/lockkit/lockkit/grpcmw/connectmw/internal/paymentsconnect"
 )
 
-// mount has the server's code of README.md.
+// mount has the code of the server in README.md.
 func mount(mux *http.ServeMux, locks *core.Locker, payments paymentsconnect.PaymentsHandler, authenticate connect.Interceptor, callerOf func(context.Context) (string, error)) error {
 	runs, err := once.New(locks)
 	if err != nil {
@@ -35,7 +35,7 @@ func mount(mux *http.ServeMux, locks *core.Locker, payments paymentsconnect.Paym
 	return nil
 }
 
-// newPayments has the client's code of README.md.
+// newPayments has the code of the client in README.md.
 func newPayments(url string) paymentsconnect.PaymentsClient {
 	client := paymentsconnect.NewPaymentsClient(http.DefaultClient, url, connect.WithInterceptors(connectmw.ClientInterceptor()))
 	return client

@@ -14,7 +14,7 @@ import (
 //
 //	err := grpcmw.Audit(connectmw.Services(ordersconnect.OrdersName), rules)
 //
-// It panics if a service is not linked into the program.
+// Services panics if a service is not linked into the program.
 func Services(names ...string) grpcmw.Services {
 	s := make(services, len(names))
 	for _, name := range names {

@@ -46,7 +46,7 @@ func reasonOf(err error) string {
 	return ""
 }
 
-// A stream holds its lock until its handler has returned.
+// TestServerStream checks that a stream holds its lock until its handler has returned.
 func TestServerStream(t *testing.T) {
 	t.Parallel()
 	for name, opts := range clients {
@@ -92,7 +92,8 @@ func TestServerStream(t *testing.T) {
 	}
 }
 
-// The key is in the first message, which the handler receives as well.
+// TestClientStream checks a key in the first message, which the handler must also
+// receive.
 func TestClientStream(t *testing.T) {
 	t.Parallel()
 	rules := grpcmw.Rules{upload: {grpcmw.Lock(newLocker(t), "order", grpcmw.Field("id"))}}
@@ -124,7 +125,8 @@ func TestClientStream(t *testing.T) {
 	}
 }
 
-// Each call of a stream with an Idempotent is refused, because a stream has no answer to store.
+// TestStream_Idempotent checks that each call of a stream with an Idempotent is
+// refused, because a stream has no response to store.
 func TestStream_Idempotent(t *testing.T) {
 	t.Parallel()
 	rules := idempotent(t)
@@ -161,7 +163,8 @@ type quiet struct{}
 
 func (quiet) Observe(context.Context, core.Event) {}
 
-// After the loss of its lock, a handler receives no further message.
+// TestStream_Lost checks that a handler receives no further message after the loss of
+// its lock.
 func TestStream_Lost(t *testing.T) {
 	t.Parallel()
 	locks, err := core.New(lost{memstore.New()}, core.WithObserver(quiet{}))

@@ -1,7 +1,7 @@
 // Package lockkitpb has the option (lockkit.v1.guard), with which a .proto file sets
-// the guard of a method. grpcmw.Annotated makes rules from it. Code that protoc-gen-go
-// generates from such a file imports this package. There is no reason to import it by
-// hand.
+// the guard of a method. grpcmw.Annotated makes rules from such guards. Code that
+// protoc-gen-go generates from such a file imports this package. Other code needs no
+// import of this package.
 //
 // protoc finds lockkit/v1/guard.proto with
 //
@@ -11,7 +11,7 @@
 // registered twice, and the program would panic when it starts.
 //
 // The package is experimental. The number of the extension will change once, when a
-// number is registered. Code that was generated before then has to be generated again.
+// number is registered. Older generated code then has to be generated again.
 package lockkitpb
 
 // go generate needs protoc (Debian: protobuf-compiler). Building and testing do not need it.

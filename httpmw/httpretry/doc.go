@@ -4,10 +4,10 @@
 //	client := &http.Client{Transport: httpretry.New(nil, httpretry.Hosts("pay.example"))}
 //	ctx = httpretry.WithKey(ctx, order.Key) // stored with the order
 //
-// The key survives this process only if the caller derives it from its own order, stores it
-// before the request is sent, and sets it by [WithKey], [Key] or the header. Otherwise the key
-// is random: all tries of one RoundTrip have the same key, and the next RoundTrip has another
-// one.
+// The key survives this process only if the caller derives it from its own order,
+// stores it before the request is sent, and sets it by [WithKey], [Key] or the header.
+// Otherwise the key is random: all tries of one RoundTrip have the same key, and the
+// next RoundTrip has another key.
 //
 // The package imports only the standard library and package retry. It works with any
 // server that carries out requests with the same key once. The server side of the kit
@@ -27,11 +27,11 @@
 //	425, 429                 not carried out yet: repeat the request later
 //	another response         the server's answer
 //
-// A response that does not report on an earlier try is not returned. If the first try was lost
-// and the second one was answered with 401, the outcome is an [UnknownError], because the first
-// try may have been a payment. Only 2xx and responses with Idempotent-Replayed: true settle an
-// earlier try whose outcome is open. A response with 5xx is returned, because it does not claim
-// that the request was refused.
+// A response that does not show the outcome of an earlier try is not returned. For
+// example, the first try was lost, and the second try got a 401. The outcome is an
+// [UnknownError], because the first try may have been a payment. Only 2xx and responses
+// with Idempotent-Replayed: true show the outcome of an earlier try. A response with
+// 5xx is returned, because it does not claim that the request was refused.
 //
 // The caller reads the body of a response. If the body ends early, Read returns an
 // UnknownError. The same request under the same key then gets the whole response.
@@ -50,8 +50,8 @@
 //     http.NewRequest sets GetBody for bytes.Buffer, bytes.Reader and strings.Reader.
 //   - A request whose method is not covered: by default any method other than POST and PATCH, see
 //     [Methods].
-//   - A request to a host that [Hosts] does not name. It does not get a key either, because
-//     net/http itself repeats a request that has a key.
+//   - A request to a host that [Hosts] does not name. Such a request does not get a key
+//     either, because net/http itself repeats a request that has a key.
 //
 // A server that ignores the key treats a second try as a second payment. So name only hosts
 // that promise to honor keys. A key is safe only for as long as the host stores its response;
@@ -71,9 +71,9 @@
 //     Hosts(…), Retry(retry.None)). The transport sets the key once, and all tries of the other
 //     client have that key.
 //
-// net/http, below this transport, also repeats a request with an Idempotency-Key under the same
-// key, if a kept-alive connection breaks before the response. Neither [Retry] nor
-// [UnknownError] counts that repetition, and a RoundTripper between the two does not see it.
+// net/http, below this transport, also repeats a request with an Idempotency-Key under
+// the same key, if a kept-alive connection breaks before the response. Neither [Retry]
+// nor [UnknownError] counts that repetition.
 //
 // # What it does not promise
 //

@@ -16,8 +16,8 @@ import (
 	"github.com/lockkit/lockkit/httpmw/stdmw"
 )
 
-// The reply to the first try is lost. The second try gets the response of the first one, and the
-// order is charged once.
+// The reply to the first try is lost. The second try gets the first try's response, and
+// the order is charged once.
 func ExampleNew() {
 	locker, _ := core.New(memstore.New()) // in production a store that all replicas share
 	runs, _ := once.New(locker)

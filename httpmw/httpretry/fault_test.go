@@ -148,9 +148,9 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestTransportRepeats checks that net/http repeats a request with an Idempotency-Key if a
-// kept-alive connection breaks. A RoundTripper between httpretry and net/http does not
-// see the repetition, but the server does.
+// TestTransportRepeats checks that net/http repeats a request with an Idempotency-Key
+// if a kept-alive connection breaks. The server gets the repetition, but a RoundTripper
+// between httpretry and net/http does not see it.
 func TestTransportRepeats(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, true)

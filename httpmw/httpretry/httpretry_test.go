@@ -61,8 +61,8 @@ func problem(status int, kind string, header ...string) answer {
 	return a
 }
 
-// peer is a server in memory. It returns its answers one after the other, and then repeats the
-// last one.
+// peer is a server in memory. It returns its answers one after the other, and then
+// repeats the last answer.
 type peer struct {
 	answers []answer
 	keys    [][]string
@@ -107,7 +107,7 @@ type broken struct{}
 
 func (broken) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
-// counted is a body that counts itself as open until it is closed.
+// counted is a body that is counted as open until it is closed.
 type counted struct {
 	io.Reader
 	open   *atomic.Int64
@@ -131,8 +131,8 @@ func post(ctx context.Context, t *testing.T, body io.Reader) *http.Request {
 	return r
 }
 
-// newTransport returns a transport that covers the host of post. It has short pauses,
-// unless opts sets others.
+// newTransport returns a transport that covers the host of post. The transport has
+// short pauses, unless opts sets other pauses.
 func newTransport(base http.RoundTripper, opts ...httpretry.Option) http.RoundTripper {
 	quick := httpretry.Retry(retry.Policy{Initial: 10 * time.Millisecond, Attempts: 4})
 	return httpretry.New(base, append([]httpretry.Option{httpretry.Hosts(host), quick}, opts...)...)

@@ -11,12 +11,12 @@ import (
 	"github.com/lockkit/lockkit/retry"
 )
 
-// Option is a setting of a transport. An option with a bad value panics.
+// Option is a setting of a transport. An option panics if its value is not allowed.
 type Option func(*config)
 
 // config holds the options of one transport.
 type config struct {
-	hosts   []string // in lower case, with a port if Hosts was given one
+	hosts   []string // in lower case, with a port if Hosts got a port
 	methods []string
 	policy  retry.Policy
 	timeout time.Duration // limit of one try; 0: no limit
@@ -26,13 +26,14 @@ type config struct {
 // defaultRetry tries for about ten seconds, like the default of grpcmw.
 var defaultRetry = retry.Policy{Initial: 100 * time.Millisecond, Max: 5 * time.Second, Multiplier: 2, Jitter: 0.5, Attempts: 8}
 
-// Hosts names the hosts that honor idempotency keys. New requires it. Requests to other
-// hosts pass by unchanged. "pay.example" names the host on the scheme's default port, and
-// "pay.example:8443" names that port. A name does not include subdomains. Several Hosts add up.
+// Hosts names the hosts that honor idempotency keys. New requires Hosts. Requests to
+// other hosts are sent unchanged. "pay.example" names the host on the scheme's default
+// port, and "pay.example:8443" names that port. A name does not include subdomains.
+// Several Hosts add up.
 //
-// Name a host only if it promises that two requests with one key are carried out once. On
-// a host that ignores the header, a second try is a second payment. Hosts panics if there
-// is no host, or if one is not of the form host or host:port.
+// Name a host only if it promises that two requests with one key are carried out once.
+// On a host that ignores the header, a second try is a second payment. Hosts panics if
+// there is no host, or if a host is not of the form host or host:port.
 func Hosts(hosts ...string) Option {
 	if len(hosts) == 0 {
 		panic("httpretry: Hosts: there are none")
@@ -49,9 +50,9 @@ func Hosts(hosts ...string) Option {
 }
 
 // Methods sets the methods that are covered, in upper case. The default is POST and
-// PATCH, as in stdmw.Idempotent. Requests of other methods pass unchanged. Name only methods
-// for which the hosts honor keys. Methods panics if there is no method, or if one is empty or
-// not in upper case.
+// PATCH, as in stdmw.Idempotent. Requests of other methods are sent unchanged. Name
+// only methods for which the hosts honor keys. Methods panics if there is no method, or
+// if a method is empty or not in upper case.
 func Methods(methods ...string) Option {
 	if len(methods) == 0 || slices.ContainsFunc(methods, func(m string) bool { return m == "" || m != strings.ToUpper(m) }) {
 		panic(fmt.Sprintf("httpretry: Methods: %q has no method, or one that is empty or not in upper case", methods))
@@ -83,11 +84,11 @@ func TryTimeout(d time.Duration) Option {
 	return func(c *config) { c.timeout = d }
 }
 
-// Key sets the function that makes the key of a request if neither its header nor its context
-// has a key. By default the key is random. If the key is derived from the caller's own order, a
-// repetition after a crash has the same key. A request for which key returns "" is sent once,
-// without a key. key must not read the body or change the request, and is called by many
-// goroutines. Key panics if key is nil.
+// Key sets the function that makes the key of a request without a key in its header or
+// context. By default the key is random. If the key is derived from the caller's own
+// order, a repetition after a crash has the same key. A request for which key returns
+// "" is sent once, without a key. key must be safe for concurrent use, and must not
+// read the body or change the request. Key panics if key is nil.
 func Key(key func(r *http.Request) string) Option {
 	if key == nil {
 		panic("httpretry: Key: the function is nil")

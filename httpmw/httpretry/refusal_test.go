@@ -16,8 +16,8 @@ import (
 	"github.com/lockkit/lockkit/retry"
 )
 
-// TestRefusals checks the results of requests that stdmw refuses, with and without a lost reply to
-// the first try. It counts the charges at the bank. It covers hazard 72.
+// TestRefusals checks the results of requests that stdmw refuses, with and without a
+// lost reply to the first try. The bank counts the charges. The test covers hazard 72.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	paidBefore := func(t *testing.T, s *shop) {

@@ -16,8 +16,8 @@ import (
 // the next try.
 const maxRead = 64 << 10
 
-// judge reports whether another try has to follow resp, and whether the try of resp may
-// have been carried out although resp does not show that. It reads the beginning of the
+// judge reports whether another try has to follow resp, and whether the outcome of the
+// try is open: the request may have been carried out. judge reads the beginning of the
 // body if necessary.
 func judge(resp *http.Response) (again, open bool) {
 	switch resp.StatusCode {

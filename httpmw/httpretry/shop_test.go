@@ -25,7 +25,8 @@ import (
 // soon is a generous deadline for the operations of these tests.
 const soon = time.Minute
 
-// bank counts its charges, by order. It is not behind the proxy, so its counts are exact.
+// bank counts its charges, by order. The bank is not behind the proxy, so the counts
+// are exact.
 type bank struct {
 	mu      sync.Mutex
 	charges map[string]int
@@ -118,8 +119,8 @@ func newShop(t *testing.T, guarded bool, opts ...once.Option) *shop {
 	return s
 }
 
-// client returns a client that covers the shop. It has short pauses, unless opts sets
-// others.
+// client returns a client that covers the shop. The client has short pauses, unless
+// opts sets other pauses.
 func (s *shop) client(opts ...httpretry.Option) *http.Client {
 	all := append([]httpretry.Option{
 		httpretry.Hosts(s.Addr), httpretry.Retry(retry.Policy{Initial: 10 * time.Millisecond, Attempts: 6}),
@@ -149,7 +150,6 @@ func (o outcome) String() string {
 	return fmt.Sprintf("%d %.20q (replayed: %v), %v", o.status, o.body, o.replayed, o.err)
 }
 
-// pay pays an order, and reads the response to its end.
 func (s *shop) pay(ctx context.Context, client *http.Client, order string) outcome {
 	ctx, cancel := context.WithTimeout(ctx, soon)
 	defer cancel()

@@ -19,22 +19,23 @@ type transport struct {
 }
 
 // New returns a RoundTripper that sends each request through base, under one
-// Idempotency-Key for all its tries. A nil base is http.DefaultTransport. It covers the
-// requests of POST and PATCH, or of Methods, to the named Hosts. All others pass by
-// unchanged.
+// Idempotency-Key for all its tries. A nil base is http.DefaultTransport. The
+// RoundTripper covers the requests of POST and PATCH, or of Methods, to the named
+// Hosts. It sends other requests unchanged.
 //
 // The key comes from the request's own header, else from WithKey, else from Key. Otherwise it is
 // random. A request whose header or WithKey has an empty key, or whose header has several keys,
 // fails with an error, and nothing is sent.
 //
-// A request is tried again after an error of base, after 408, 425, 429, 502, 503 and 504,
-// and after 409 if its problem type ends in "idempotency-in-progress" or "lock-busy". It is
-// tried once if it has a body without GetBody. If a pause would reach the deadline of
-// the request's context, RoundTrip returns the outcome so far instead of pausing.
+// A request is tried again after an error of base, after 408, 425, 429, 502, 503 and
+// 504, and after 409 if its problem type ends in "idempotency-in-progress" or
+// "lock-busy". A request whose body has no GetBody is tried once. If a pause would
+// reach the deadline of the request's context, RoundTrip returns the outcome so far
+// instead of pausing.
 //
 // For a covered request with a key, the error matches *UnknownError if the request may
-// have been carried out. Any other error means that it was not carried out. New panics
-// without Hosts, or for a nil option.
+// have been carried out. Any other error means that the request was not carried out.
+// New panics without Hosts, or for a nil option.
 func New(base http.RoundTripper, opts ...Option) http.RoundTripper {
 	if base == nil {
 		base = http.DefaultTransport
@@ -120,8 +121,7 @@ type contextKey struct{}
 // WithKey returns a context with an Idempotency-Key for a request that has no such
 // header. Derive the key from the request's order, and store it with the order before
 // the request is sent. The request can then be repeated after a crash. A key is for one
-// request, so do not use the context for another one: the server refuses another
-// request under the same key.
+// request, so do not use the context for another request: the server would refuse it.
 func WithKey(ctx context.Context, key string) context.Context {
 	return context.WithValue(ctx, contextKey{}, key)
 }

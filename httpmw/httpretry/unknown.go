@@ -2,9 +2,10 @@ package httpretry
 
 import "fmt"
 
-// UnknownError is returned when a request may have been carried out and no response reports its
-// outcome. The same request may be sent again under the same key, at any time while the server
-// stores its responses. The same order must not be sent under another key.
+// UnknownError is returned when a request may have been carried out and no response
+// reports its outcome. The same request can be sent again under the same key, at any
+// time while the server stores its responses. The same order must not be sent under
+// another key.
 //
 // Reading the body of a response also fails with an UnknownError, if the body ends
 // early. The error's Status is the status of that response.

@@ -21,8 +21,8 @@ import (
 //	}
 //	tx.Commit() // Idempotent finds out whether that has succeeded
 //
-// From then on the database decides the response. If the transaction was committed, the
-// written response is sent. Otherwise the response is 503 with the problem
+// After Commit, the database decides the response. If the transaction was committed,
+// the written response is sent. Otherwise the response is 503 with the problem
 // idempotency-uncommitted. After an error of Commit the response is also 503, because
 // the written response does not describe the outcome. If that error matches
 // core.ErrInvalid or core.ErrUnsupported, the response is 500 with the problem
@@ -30,11 +30,16 @@ import (
 // transaction with another Commit.
 //
 // Commit fails like once.Commit. It also fails with core.ErrInvalid, before anything is
-// sent, if there is no Idempotent around the handler, if the handler has neither set a
-// status nor written data, if the response is one that is not stored, or if w is not
-// the writer of Idempotent. So a middleware that replaces the writer, for example to
-// compress, belongs outside Idempotent. Do not pass a request with the context of a
-// once.Do inside the handler: Commit would store the response of that run.
+// sent, in these cases:
+//
+//   - there is no Idempotent around the handler
+//   - the handler has neither set a status nor written data
+//   - the response is not to be stored, for example because of its status
+//   - w is not the writer of Idempotent
+//
+// So a middleware that replaces the writer, for example to compress, belongs outside
+// Idempotent. Do not pass a request with the context of a once.Do inside the handler:
+// Commit would store the response of that run.
 func Commit(w http.ResponseWriter, r *http.Request, tx once.Saver) error {
 	return pkg.Commit(r.Context(), tx, func(rec *guard.Recorder) bool {
 		in, ok := w.(*inside) // another writer may still hold written data

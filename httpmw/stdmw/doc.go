@@ -5,8 +5,8 @@
 //	mux.Handle("POST /orders/{id}/pay", pay(handler))
 //
 // Requests to pay order 42 now run one at a time, on whichever replica they arrive. A
-// second click while the first request is in progress gets 409, and the handler does
-// not run for it. The handler finds its lease, which has the fencing token, by
+// second click during the first request gets 409, and does not run the handler. The
+// handler finds its lease, which has the fencing token, by
 // core.LeaseFromContext(r.Context()). That context is canceled when the lease is lost.
 // With [Idempotent], a client that got no response repeats its request under the same
 // Idempotency-Key, and gets the first response:
@@ -16,11 +16,11 @@
 //
 // The documentation of httpmw also applies to stdmw. It describes the rules of keys for
 // the clients of a service, the stored responses, the refusals, and the order of
-// middlewares. Both packages share one implementation, and each replays the responses
-// that the other has stored. This page describes the differences.
+// middlewares. httpmw and stdmw share one implementation, and each package replays the
+// responses that the other package has stored. This page describes the differences.
 //
-// A handler marks a response of 200 that reports a failure by once.NotFinal. The response
-// is sent and not stored, and the client can repeat the request:
+// A handler marks a response of 200 that reports a failure by once.NotFinal. The
+// response is sent but not stored, so the client can repeat the request:
 //
 //	if receipt.Declined {
 //		once.NotFinal(r.Context())
@@ -49,9 +49,9 @@
 //	}
 //
 // echo responds to the error that a handler returns only when all middlewares have
-// returned. By then Idempotent has stored an empty 200. It notifies the Locker's
-// observer of core.Misused when echo responds. Mount an inner middleware that responds
-// to errors:
+// returned. By then Idempotent has stored an empty 200. When echo responds, Idempotent
+// notifies the Locker's observer of core.Misused. Mount an inner middleware that
+// responds to errors:
 //
 //	func answered(next echo.HandlerFunc) echo.HandlerFunc {
 //		return func(c echo.Context) error {
@@ -67,13 +67,13 @@
 // stdmw in these frameworks.
 //
 // net/http has no list of routes, so there is no Check. If a route does not have the
-// parameter of a Path, the first request to it notifies the Locker's observer of
-// core.Misused.
+// parameter of a Path, the first request to that route notifies the Locker's observer
+// of core.Misused.
 //
 // # connect
 //
 // Handlers of connectrpc.com/connect need package grpcmw/connectmw instead. Behind
-// stdmw they have these faults:
+// stdmw, such handlers have these faults:
 //
 //   - A busy lock is an error with the code "unknown", and a missing key an error with
 //     the code "internal", because connect's clients do not read HTTP problems.
@@ -97,12 +97,12 @@
 //
 // A response after a 1xx status is a stream, and is not stored.
 //
-// An http.TimeoutHandler belongs outside both middlewares. Inside, the handler
-// continues after its time-out, when the lock was released. The 503 of the
-// http.TimeoutHandler is not stored.
+// An http.TimeoutHandler belongs outside both middlewares. Inside, the handler would
+// continue after the time-out without the lock. The 503 of the http.TimeoutHandler is
+// not stored.
 //
 // net/http has no list of errors like gin's c.Errors. A handler passes errors to
 // Idempotent by [Error], and [OnError] gets the reasons of refusals with status 500 and
-// above. A handler that returns without a response has responded with 200, unless its
-// context is done or it has called Error.
+// above. If a handler returns without a response, the response is an empty 200, unless
+// the handler's context is done or the handler has called Error.
 package stdmw

@@ -56,7 +56,8 @@ func (x *exchange) Under(ctx context.Context) {
 	x.r = x.r.WithContext(ctx)
 }
 
-// SetWriter sets the handler's writer. Next wraps a Recorder as a writer of net/http.
+// SetWriter sets the handler's writer. If w is a Recorder, Next passes it to the
+// handler as a writer of net/http.
 func (x *exchange) SetWriter(w guard.Writer) {
 	x.w = w
 	rec, holds := w.(*guard.Recorder)
@@ -112,7 +113,7 @@ func (c carrier) Cached() []byte         { return nil }
 func (c carrier) Cache([]byte)           {}
 
 // notes has the errors of handlers and the note of an inner middleware, for outer
-// Idempotents. A nil *notes ignores both.
+// Idempotents. A nil *notes stores nothing.
 type notes struct {
 	mu   sync.Mutex
 	errs []error

@@ -7,16 +7,17 @@ import (
 	"github.com/lockkit/lockkit/httpmw/internal/guard"
 )
 
-// KeyFunc finds in a request the key to lock. After an error that matches
-// core.ErrInvalid the response is 400, because the request is wrong. After any other
-// error the response is 500. The error's text is not part of the response.
+// KeyFunc finds a key in a request: the key to lock, an idempotency key, a scope or a
+// fingerprint. After an error that matches core.ErrInvalid the response is 400, because
+// the request is wrong. After an http.MaxBytesError the response is 413, and after any
+// other error 500. The error's text is not part of the response.
 //
 // The result is one part of the key, without control characters, or several parts with
 // U+001F between them, as Join makes them: parts "a" and "b" under the name "order"
 // lock core.Key("order", "a", "b").
 //
-// A KeyFunc runs before the lock is acquired. To read the body in it, use JSON or Form,
-// or read r.Body and replace it by a body with the same data.
+// A KeyFunc runs before the lock is acquired. To read the body in a KeyFunc, use JSON
+// or Form, or read r.Body and replace it by a body with the same data.
 type KeyFunc func(r *http.Request) (string, error)
 
 // inner adapts f to package guard.
@@ -34,8 +35,8 @@ func found(s guard.Source) KeyFunc {
 
 // Path takes the key from a path parameter, as http.Request.PathValue returns it: "id"
 // of "/orders/{id}/pay". A request whose r.Pattern has no such parameter gets 500, and
-// the first one notifies the observer of core.Misused. That is a mistake in the
-// program, such as a Lock outside the mux. Path panics if name is empty.
+// the first such request notifies the observer of core.Misused. The cause is a mistake
+// in the program, such as a Lock outside the mux. Path panics if name is empty.
 func Path(name string) KeyFunc {
 	return found(pkg.Path(name, func(c guard.Carrier) (value, route string, ok bool) {
 		r := c.Request()
@@ -87,14 +88,14 @@ func Form(name string) KeyFunc { return found(pkg.Form(name)) }
 // "items[0].id" belong to other path languages.
 func JSON(path string) KeyFunc { return found(pkg.JSON(path)) }
 
-// Join combines several keys into one, whose parts stay distinct: Join(Path("a"),
+// Join combines several keys into one key with distinct parts: Join(Path("a"),
 // Path("b")) under the name "x" locks core.Key("x", a, b). The returned KeyFunc fails
 // with the error of the first part that fails. Join panics if there are no parts, or if
-// one is nil.
+// a part is nil.
 func Join(parts ...KeyFunc) KeyFunc { return guard.Join(pkg, parts) }
 
 // AnyCaller returns a scope for services that have one caller, or cannot distinguish
-// their callers: a client needs only the key to get its response. All services of a
+// their callers. Any client that has a key gets the key's response. All services of a
 // store share this scope. If one service passes its client's key on to another, put the
 // service's name into each scope, as the documentation of httpmw shows.
 func AnyCaller() KeyFunc {

@@ -24,7 +24,7 @@ import (
 // that a handler has started and not awaited.
 //
 // An inner middleware or handler that acquires the same key, with the context of its
-// request and the same store, re-enters.
+// request and the same store, re-enters the lock.
 //
 // Lock panics if l or key is nil, if name is not of the form [A-Za-z0-9._-]+ or has
 // more than 64 bytes, if an option is nil or not for Lock, or if an acquire option is
@@ -52,10 +52,13 @@ func Lock(l *core.Locker, name string, key KeyFunc, opts ...Option) func(http.Ha
 // up to BodyLimit, and the handler can read it again.
 //
 // The handler's response is held back until it is stored. If storing fails, the
-// response is sent anyway, after up to about 3 seconds. A response that cannot be stored
-// is sent while the handler writes it: events, a response that continues for more than a
-// second after its first flush, a response longer than AnswerLimit, a response after a
-// 1xx status, and the data on a hijacked connection.
+// response is sent anyway, after up to about 3 seconds. These responses cannot be stored,
+// and are sent while the handler writes them:
+//
+//   - an event stream
+//   - a response that continues for more than a second after its first flush
+//   - a response longer than AnswerLimit
+//   - a response after a 1xx status, and the data on a hijacked connection
 //
 // The handler's request has the context of the run, which is derived from the request's
 // own context. The run's context is canceled when the client disconnects (see Detached),
@@ -67,8 +70,9 @@ func Lock(l *core.Locker, name string, key KeyFunc, opts ...Option) func(http.Ha
 // once.New instead of Acquire. With core.Wait, a request waits for the response of a
 // request in progress.
 //
-// Idempotent panics if o or scope is nil, or if an option is nil or not for Idempotent.
-// The handler that the middleware returns is safe for concurrent use.
+// Idempotent panics if o or scope is nil, if o was not made by once.New, or if an
+// option is nil or not for Idempotent. The handler that the middleware returns is safe
+// for concurrent use.
 func Idempotent(o *once.Once, scope KeyFunc, opts ...Option) func(http.Handler) http.Handler {
 	return wrap(guard.NewIdempotent(pkg, o, scope.inner(), opts).Serve)
 }
@@ -96,7 +100,7 @@ func wrap(middleware func(guard.Exchange)) func(http.Handler) http.Handler {
 //   - An error that once.Withdraw has marked means that the handler has done nothing,
 //     if the response is 400 or more. The key is then free, even for another request.
 //   - If any error was passed, a response of 400 or more without a body is not stored.
-//     Neither is the empty 200 of a handler that writes no response.
+//     The empty 200 of a handler that writes no response is not stored either.
 func Error(ctx context.Context, err error) {
 	if n, ok := ctx.Value(notesKey{}).(*notes); ok && err != nil {
 		n.add(err)

@@ -28,7 +28,7 @@ func (w *outside) Written() bool { return w.size >= 0 }
 
 func (w *outside) WriteHeader(status int) {
 	switch {
-	case w.Written() || status <= 0: // -1 means "leave it" in gin, in a response that httpmw has stored
+	case w.Written() || status <= 0: // in a response that httpmw has stored, -1 leaves the status unchanged
 	case informs(status):
 		w.ResponseWriter.WriteHeader(status)
 	default:
@@ -94,8 +94,8 @@ func (w *outside) Pusher() http.Pusher {
 	return p
 }
 
-// Late makes an outer Idempotent send the response that it holds back, after the inner
-// Idempotent has sent its own.
+// Late makes an outer Idempotent send the response that it holds back. It is called
+// after the inner Idempotent has sent the response.
 func (w *outside) Late() {
 	for wraps := unwrapper(w); ; {
 		next := wraps.Unwrap()

@@ -107,8 +107,8 @@ func joined(err error) (all []error) {
 	return all
 }
 
-// silentServer reports whether the server did not answer at all. A server that refuses a
-// request does answer, and is unfit.
+// silentServer reports whether the server did not answer at all. A server that refuses
+// a request does answer, so it counts as unfit.
 func silentServer(err error) bool {
 	var fromRedis redis.Error
 	var fromPostgres *pgconn.PgError

@@ -5,5 +5,5 @@ import "time"
 // Main exports main, for tests that run the program in separate processes.
 var Main = main
 
-// SetAnswerLimit sets answerLimit in such a process before Main is called.
+// SetAnswerLimit sets answerLimit. Such a process calls it before Main.
 func SetAnswerLimit(d time.Duration) { answerLimit = d }

@@ -8,11 +8,11 @@ import (
 )
 
 // guardName is the argument that starts a guard. A guard kills a process group when the
-// process that started the guard has exited. Users do not call it.
+// process that started the guard has exited. It is not for users.
 const guardName = "internal-guard"
 
-// guardMain reads the ID of a process group from in. in ends when the process that
-// writes to it exits, and guardMain then kills the group.
+// guardMain reads the ID of a process group from in. When the process that writes to in
+// exits, in ends, and guardMain kills the group.
 func guardMain(in io.Reader) int {
 	deafen()
 	r := bufio.NewReader(in)

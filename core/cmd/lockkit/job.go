@@ -60,10 +60,10 @@ func startJob(path string, args, env []string) (*job, error) {
 	return j, nil
 }
 
-// reap waits for every child of this process. These are the command, and the processes
-// left behind by its descendants, which adopt makes children of this process. No other
-// function may wait for the command, because then reap would miss the command's exit
-// status.
+// reap waits for every child of this process. The children are the guard, the command,
+// and the processes that the command's descendants leave behind: adopt makes these
+// processes children. No other function may wait for the command, because reap would
+// miss the command's exit status.
 func (j *job) reap() {
 	for running := true; ; {
 		var status syscall.WaitStatus
@@ -132,7 +132,7 @@ func (j *job) exit() int {
 type guard struct {
 	cmd    *exec.Cmd
 	in     io.WriteCloser
-	reaped atomic.Bool // another process may have its ID now
+	reaped atomic.Bool // another process can have the guard's ID now
 }
 
 func newGuard() (*guard, error) {
@@ -160,7 +160,7 @@ func (g *guard) watch(group int) error {
 }
 
 // end kills the guard, so that the guard does not react to the end of this process.
-// After the command was started, reap may be the function that waits for the guard.
+// After the command was started, reap can have waited for the guard already.
 func (g *guard) end() {
 	if !g.reaped.Load() {
 		_ = g.cmd.Process.Kill()

@@ -89,8 +89,8 @@ func complain(errs io.Writer, code int, err error) int {
 	return code
 }
 
-// oneLine returns the lines of text on one line. A line that is repeated appears once:
-// pgx lists an address for the attempt with TLS, and again for the one without.
+// oneLine returns the lines of text on one line. A repeated line appears once: pgx
+// lists an address for the attempt with TLS, and again for the attempt without TLS.
 func oneLine(text string) string {
 	var b strings.Builder
 	last := ""

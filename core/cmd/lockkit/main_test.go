@@ -17,7 +17,7 @@ import (
 	program "github.com/lockkit/lockkit/core/cmd/lockkit"
 )
 
-// patience limits how long a test waits for an event.
+// patience limits the time for which a test waits for an event.
 const patience = 60 * time.Second
 
 // asProgram makes this test binary run the program, with the race detector if the tests
@@ -38,19 +38,20 @@ func TestMain(m *testing.M) {
 		program.Main()
 	}
 	flag.Parse()
-	// Most tests wait for a lease to expire, so two processors can run six at once.
+	// Most tests wait for a lease to expire, so two processors can run six tests at
+	// once.
 	if p := flag.Lookup("test.parallel"); p.Value.String() == p.DefValue {
 		_ = flag.Set("test.parallel", "6")
 	}
-	// A shell makes its background processes ignore SIGINT, and their children inherit
-	// that.
+	// A shell makes its background processes ignore SIGINT, and children inherit that.
+	// Notify makes this process and its children react to SIGINT again.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGINT)
 	os.Exit(m.Run())
 }
 
 func redisURL(addr string) string { return "redis://" + addr }
 
-// call is a run of the program that has exited.
+// call is the result of a run of the program.
 type call struct {
 	code      int
 	out, errs string
@@ -74,15 +75,14 @@ func self(t testing.TB) string {
 	return path
 }
 
-// do runs the program until it exits.
 func do(t testing.TB, store string, args ...string) call {
 	t.Helper()
 	return end(t, lockkit(t, store, args...))
 }
 
-// served runs the program until it exits. The server must be up: on a busy machine it can
-// answer too late, and the program then exits with code 69. served makes such a call at
-// most 20 times, and does not repeat one that may have changed something.
+// served runs the program until it exits. If the server answers too late, on a busy
+// machine, the program exits with code 69. served repeats such a run, at most 20 runs
+// in all, unless the run may have changed something.
 func served(t testing.TB, store string, args ...string) call {
 	t.Helper()
 	c := do(t, store, args...)

@@ -47,8 +47,8 @@ func (o *operator) arguments(args []string, help string, least, most int) (code 
 	return exitOK, true
 }
 
-// answerLimit limits how long a command waits for the store, so that an operator has a
-// result within ten seconds. Tests shorten it.
+// answerLimit limits the time for which a command waits for the store, so that an
+// operator has a result within ten seconds. Tests shorten it.
 var answerLimit = 8 * time.Second
 
 // inspect calls do with the store, and returns the exit code. ctx times out after
@@ -204,8 +204,8 @@ func span(ms int64) string {
 	}
 }
 
-// shown returns a text without characters that control a terminal. Any user of the store
-// may have written s. Unless s is one plain word, it is quoted.
+// shown returns a text without characters that control a terminal. Any user of the
+// store may have written s. Unless s is one plain word, shown quotes s.
 func shown(s string) string {
 	if strings.ContainsFunc(s, func(r rune) bool {
 		return !unicode.IsPrint(r) || r == unicode.ReplacementChar || strings.ContainsRune(" \"'\\`$&|;<>()*?!#~", r)

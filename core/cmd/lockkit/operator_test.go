@@ -154,8 +154,8 @@ func (c call) rows(t testing.TB) (rows []shown) {
 	return rows
 }
 
-// noSecrets fails the test if the output contains a token, or more of an owner than its
-// process.
+// noSecrets fails the test if the output contains the lease's token, or a part of the
+// lease's owner other than the process.
 func (c call) noSecrets(t testing.TB, l *core.Lease) {
 	t.Helper()
 	for _, secret := range []string{l.Owner(), l.Owner()[8:16], fmt.Sprint(l.Token())} {
@@ -390,7 +390,7 @@ func TestOperatorsWithoutRights(t *testing.T) {
 		for _, args := range [][]string{{"ls", "-all"}, {"show", "order:1"}, {"ls"}, {"revoke", "order:1", lease.ID()}} {
 			c := do(t, url, args...)
 			for tries := 1; tries < 20 && strings.Contains(c.errs, "no answer"); tries++ {
-				c = do(t, url, args...) // busy machine
+				c = do(t, url, args...) // the machine was busy
 			}
 			c.want(t, 69, "GRANT SELECT")
 			if strings.Contains(c.out+c.errs, "sesame") {

@@ -7,10 +7,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// orphans is a script that starts ten processes, leaves them without a parent, and has
-// five of them in other groups. They exit at once. The script exits with 7 when its
-// parent has no other children than the script and the guard. If that does not happen,
-// it exits with 9.
+// orphans is a script that starts ten processes without a parent, five of them in other
+// groups. The ten processes exit at once. The script exits with 7 when its parent has
+// no children except the script and the guard, and otherwise with 9.
 const orphans = `
 for i in 1 2 3 4 5; do
 	sh -c 'sh -c "echo . >>\"\$0\"" "$0" & ' "$0"

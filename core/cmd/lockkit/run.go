@@ -105,7 +105,7 @@ func run(args []string, out, errs io.Writer) int {
 	if errors.Is(err, errStuck) {
 		return code // the lock has to expire, so neither the lease nor the session may end now
 	}
-	// A grant whose answer was lost must be released now, because the process exits.
+	// A grant whose reply was lost must be released now, because the process exits.
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	_ = locks.Close(ctx)
@@ -252,8 +252,8 @@ func (p *plan) acquire(locks *core.Locker, signals <-chan os.Signal) (lease *cor
 	return lease, <-over, err
 }
 
-// environ returns the command's environment. It omits the token and owner of another
-// lock under which this process itself may run.
+// environ returns the command's environment. It omits the token and the owner of a lock
+// under which this process may run.
 func (p *plan) environ(lease *core.Lease) []string {
 	env := without(os.Environ(), tokenVariable, ownerVariable)
 	if token := lease.Token(); token > 0 {

@@ -81,7 +81,7 @@ type scene struct {
 	*section
 	t     *testing.T
 	store string   // value of LOCKKIT_STORE
-	port  string   // redis-cli's port, unless the command names one
+	port  string   // redis-cli's port, unless the command names a port
 	here  []string // pairs of a word of the page and its replacement in the test
 	stdin string
 }
@@ -102,8 +102,8 @@ func (s *scene) sh(script string) call {
 		if err != nil {
 			testserver.Missing(s.t, "redis-cli is not installed (apt-get install redis-tools, or brew install redis)")
 		}
-		// The output is formatted as on a terminal. Options of the command override
-		// these.
+		// --no-raw formats the output as on a terminal. The command's own options
+		// override these options.
 		text := "#!/bin/sh\nexec " + real + " --no-raw -p " + s.port + " \"$@\"\n"
 		if err := os.WriteFile(filepath.Join(dir, "redis-cli"), []byte(text), 0o700); err != nil {
 			s.t.Fatal(err)

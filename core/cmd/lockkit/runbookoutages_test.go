@@ -98,7 +98,7 @@ func quorumScene(s *scene) {
 	if c := s.run("redis-cli -p 27452 INFO server | grep uptime_in_seconds"); c.code != 0 || alike(c.out) != "uptime_in_seconds:N" {
 		s.t.Errorf("%+v", c)
 	}
-	// One list has the same server twice, and the other one has a replica.
+	// One list has the same server twice, and the other list has a replica.
 	servers[2].Do("REPLICAOF", "127.0.0.1", servers[0].Port())
 	for why, three := range map[string][]*testserver.Redis{
 		"same server": {servers[0], servers[1], servers[0]}, "replica": servers,

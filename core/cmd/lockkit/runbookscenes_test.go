@@ -274,7 +274,7 @@ func runScene(s *scene) {
 		if got := fmt.Sprint(states()); got != "[held run]" {
 			s.t.Errorf("while it goes on it shows %s", got)
 		}
-		proxy.Partition() // for all other processes, this one has crashed
+		proxy.Partition() // for all other processes, this process has crashed
 		return once.Answer{}, nil
 	})
 	testserver.Eventually(s.t, patience, "the hold has expired, and the run is left", func() bool { return fmt.Sprint(states()) == "[run]" })

@@ -16,7 +16,7 @@ import (
 )
 
 // openSQLite opens an existing file. It uses the connection settings of a service. The
-// journal mode is stored in the file, and check verifies it.
+// file has the journal mode, which check verifies.
 func openSQLite(path string) (*storeClient, error) {
 	switch file, err := os.Stat(path); {
 	case path == "" || strings.HasPrefix(path, ":memory:"):

@@ -16,8 +16,8 @@ import (
 // to the expiry of the key, for a busy machine.
 const ttl = 10 * time.Second
 
-// heldBack starts the program with a worker that does not exit at SIGTERM, and has a
-// child that does not either.
+// heldBack starts the program with a worker and a child of the worker. Neither exits at
+// SIGTERM.
 func heldBack(t *testing.T, store string, args ...string) (p *holder) {
 	t.Helper()
 	p = &holder{command: file(t), child: file(t)}
@@ -51,8 +51,8 @@ func (h *holder) wantLost(t *testing.T) {
 	awaitEnd(t, h.child)
 }
 
-// wantApart checks that the next command began after the first command and its child had
-// exited. Both must have received SIGTERM before.
+// wantApart checks that the next command began after the first command and its child
+// had exited. The first command and its child must have received SIGTERM.
 func (h *holder) wantApart(t *testing.T, next string) {
 	t.Helper()
 	last, begin := h.lastSign(), sign(next, signBegin)

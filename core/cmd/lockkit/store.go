@@ -251,8 +251,8 @@ func openPostgres(raw string) (*storeClient, error) {
 	return &storeClient{Store: s, connected: atOnce, check: s.Check, close: func() { _ = s.Close(); pool.Close() }}, nil
 }
 
-// openZooKeeper parses user:password@host:port,host:port/root. net/url cannot parse it,
-// because it supports only one host.
+// openZooKeeper parses user:password@host:port,host:port/root. net/url cannot parse
+// such a URL, because net/url supports only one host.
 func openZooKeeper(rest string, timeout time.Duration) (*storeClient, error) {
 	hosts, root, _ := strings.Cut(rest, "/")
 	var opts []zkstore.Option
@@ -328,7 +328,8 @@ type silent struct{}
 func (silent) Printf(string, ...any) {}
 func (silent) Print(...any)          {}
 
-// try checks a store that has no check, by acquiring and releasing a lock.
+// try acquires and releases a lock. It is the check of a store without a check
+// function.
 func try(ctx context.Context, s core.Store) error {
 	locks, err := core.New(s, core.WithObserver(core.Observers()))
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// trust decides how long the command may run. The engine trusts a lease for 95 % of its
-// key's time to live. Nearly half of the rest is for stopping the command. The remainder
-// allows for clock drift and a busy machine.
+// trust limits the time for which the command can run. The engine trusts a lease for 95
+// % of its key's TTL. Nearly half of the remaining 5 % is for stopping the command. The
+// remaining time allows for clock drift and a busy machine.
 type trust struct {
 	lease *core.Lease
 	last  time.Time     // the latest deadline of the lease that was read
@@ -66,7 +66,7 @@ func (t *trust) watch(j *job, signals <-chan os.Signal) (lost, stopped bool) {
 				j.signal(s.(syscall.Signal))
 			}
 		case <-j.ended:
-			// The children have the grace period, if the lease is valid for that long.
+			// The children have the grace period, but at most until killAt.
 			kill := time.Now().Add(t.grace)
 			if t.killAt().Before(kill) {
 				kill = t.killAt()

@@ -27,7 +27,7 @@ const (
 
 // work runs a worker. "worker FILE" exits at SIGTERM or SIGINT, and "worker FILE once"
 // exits at once. "worker FILE stubborn" does not exit at these signals. "worker FILE
-// parent FILE2" does not either, and has a stubborn child.
+// parent FILE2" does not exit either, and has a stubborn child.
 func work(args []string) int {
 	file, err := os.OpenFile(args[0], os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/lockkit/lockkit/grpcmw/internal/orders"
 )
 
-// Refusals tests the refusals of calls that may not run.
+// Refusals tests refused calls.
 func Refusals(t *testing.T, serve Serve) {
 	t.Run("busy lock is ABORTED", func(t *testing.T) {
 		t.Parallel()

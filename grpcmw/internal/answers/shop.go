@@ -45,8 +45,8 @@ func Run(t *testing.T, serve Serve) {
 	}
 }
 
-// These are the names of the metadata with a call's idempotency key, and of the trailer
-// with the pause before the next try.
+// IdempotencyKey is the name of the metadata with a call's idempotency key. Pushback is
+// the name of the trailer with the pause before the next try.
 const (
 	IdempotencyKey = "idempotency-key"
 	Pushback       = "grpc-retry-pushback-ms"
@@ -106,8 +106,9 @@ type Shop struct {
 	serve Serve // nil if the test serves the shop itself
 }
 
-// NewShop returns a shop in memory, whose methods respond with the key of their lease.
-// A test that serves the shop itself passes a nil serve, and does not call Open.
+// NewShop returns a shop with a store in memory. Its methods respond with the key of
+// their lease. A test that serves the shop itself passes a nil serve, and does not call
+// Open.
 func NewShop(t *testing.T, serve Serve, opts ...core.Option) *Shop {
 	t.Helper()
 	stub := &Stub{Store: memstore.New()}
@@ -177,7 +178,7 @@ type Reply struct {
 // Call calls Pay. md has pairs of names and values.
 func (s *Shop) Call(id string, md ...string) Reply {
 	s.T.Helper()
-	if s.serve == nil { // grpc-go: do not remove metadata, because any header shows that headers were sent
+	if s.serve == nil { // grpc-go: keep all metadata, because any header shows that headers were sent
 		return Ask(s.T.Context(), s.Client.Pay, &orders.Order{Id: id}, md...)
 	}
 	return ask(s.T.Context(), s.Client.Pay, &orders.Order{Id: id}, md...)
@@ -285,7 +286,7 @@ func Within[T any](t *testing.T, what string, ch <-chan T) (v T) {
 	return v
 }
 
-// OK is a handler. It responds with the key of its lease.
+// OK is a handler that responds with the key of its lease.
 func OK(ctx context.Context, o *orders.Order) (*orders.Receipt, error) {
 	lease, found := core.LeaseFromContext(ctx)
 	if !found {
@@ -302,7 +303,7 @@ func Counting(n *atomic.Int64) func(context.Context, *orders.Order) (*orders.Rec
 	}
 }
 
-// attemptOf is a handler. It responds with the number of its attempt.
+// attemptOf is a handler that responds with the number of its attempt.
 func attemptOf(ctx context.Context, _ *orders.Order) (*orders.Receipt, error) {
 	n, _ := once.AttemptFromContext(ctx)
 	return &orders.Receipt{Text: fmt.Sprint("attempt ", n)}, nil
@@ -332,7 +333,7 @@ func recovering(ctx context.Context, next func(context.Context) (any, error)) (_
 	return next(ctx)
 }
 
-// Reasons collects the errors of an outer interceptor.
+// Reasons collects the errors that its interceptor Watch gets.
 type Reasons struct {
 	mu   sync.Mutex
 	list []error
@@ -359,13 +360,13 @@ func (r *Reasons) Last() error {
 	return r.list[len(r.list)-1]
 }
 
-// Stub is a store. A test can make its Acquire and Extend fail. It counts the calls of
+// Stub is a store whose Acquire and Extend a test can make fail. It counts the calls of
 // Acquire and Release.
 type Stub struct {
 	*memstore.Store
 	AcquireFails atomic.Pointer[error] // the error of Acquire
 	ExtendFails  atomic.Pointer[error] // the error of Extend
-	Unheard      atomic.Bool           // the answers of Acquire are lost
+	Unheard      atomic.Bool           // the replies of Acquire are lost
 	Attempts     atomic.Int32
 	Releases     atomic.Int32
 }

@@ -19,8 +19,8 @@ const PushbackTrailer = "grpc-retry-pushback-ms"
 // Errors is implemented by the stream of a call if the call's KeyFuncs can return errors of
 // another library.
 type Errors interface {
-	// StatusOf returns the status that the server sends for err, if err is an error of that
-	// library. For any other error it returns nil.
+	// StatusOf returns the status that the server sends for err, if err is an error of
+	// that library. For any other error StatusOf returns nil.
 	StatusOf(err error) *status.Status
 }
 

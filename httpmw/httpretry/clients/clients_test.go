@@ -74,7 +74,7 @@ func (s *shop) covered(base http.RoundTripper) http.RoundTripper {
 }
 
 // judge fails the test unless the client has the receipt, and the server has received
-// this number of keys and has made one charge for each.
+// this number of keys and made one charge for each key.
 func (s *shop) judge(t *testing.T, status int, body string, err error, keys int) {
 	t.Helper()
 	s.mu.Lock()
@@ -98,8 +98,8 @@ var mounted = map[string]struct {
 	"above, key in the context": {ctx: true, keys: 1},
 	"above, key in the header":  {header: true, keys: 1},
 	"below, random key":         {below: true, keys: 1},
-	// The documentation warns of this case: each try of the other client is a
-	// payment.
+	// In this case each try of the other client is a payment, as the documentation
+	// warns.
 	"above, random keys": {keys: 3},
 }
 

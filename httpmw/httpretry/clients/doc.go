@@ -1,3 +1,3 @@
-// Package clients tests httpretry with other HTTP clients that try again. It is a separate module,
-// so that these clients stay out of the kit's go.mod.
+// Package clients tests httpretry with other HTTP clients that try again. It is a
+// separate module, so that the kit's go.mod does not require these clients.
 package clients

@@ -15,7 +15,8 @@ const replayedHeader = "Idempotent-Replayed"
 
 // keptHeaders are the headers that belong to the response itself, and not to the
 // connection, the time, the caller or an outer middleware. They include
-// Content-Encoding, because a handler that sets it has encoded the stored body.
+// Content-Encoding, because a handler that sets Content-Encoding has encoded the stored
+// body.
 var keptHeaders = []string{
 	"Content-Disposition", "Content-Encoding", "Content-Language", "Content-Location", "Content-Type",
 	"Etag", "Last-Modified", "Link", "Location",
@@ -32,8 +33,8 @@ type answer struct {
 }
 
 // answer returns the held response, with the headers in names that the handler has
-// changed. whole is false if the body does not have the announced length. From then on
-// the response counts as stored.
+// changed. whole is false if the body does not have the announced length. After the
+// call the response counts as stored.
 func (w *Recorder) answer(names []string) (a answer, whole bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"net/http"
 )
 
-// DefaultLimit is the maximum length of a body that is read, in bytes, unless BodyLimit
-// sets another one.
+// DefaultLimit is the default of BodyLimit: the maximum length of a body that is read,
+// in bytes.
 const DefaultLimit = 1 << 20
 
 // body is a request's body that the middleware has read to its end. The handler can
@@ -31,10 +31,10 @@ func readBody(c Carrier, limit int64) ([]byte, error) {
 	return data, err
 }
 
-// buffer reads the body and returns it. Some callers ignore the result: a server
-// notices a disconnected client only after the body was read. buffer stores no copy in
-// the framework, because the copy would hide the body of an inner handler that replaces
-// the body.
+// buffer reads the body and returns it. Some callers need only the reading, because a
+// server notices a disconnected client only after the body was read. buffer stores no
+// copy in the framework, because an inner handler may replace the body, and the copy
+// would hide the new body.
 func buffer(c Carrier, limit int64) ([]byte, error) {
 	r := c.Request()
 	data, err := peek(c, limit)

@@ -14,7 +14,7 @@ import (
 type calls struct {
 	list    []call
 	headers []http.Header
-	seen    http.Header // the header at the last call; nobody changes this map
+	seen    http.Header // the header at the last call; this map is never changed
 	begun   bool        // something was written
 	most    int         // the maximum number of calls that are distinguished
 	short   bool        // the list lacks some flushes
@@ -102,7 +102,7 @@ func (c call) make(w Writer, body []byte) []byte {
 }
 
 // callsField is the name under which an answer stores the calls that wrote it. It is
-// not a valid header name, so net/http drops it if it is taken for a header.
+// not a valid header name, so net/http drops the field if it is used as a header.
 const callsField = ":calls"
 
 // usual appends to list the calls by which gin's c.JSON and most other functions write
@@ -121,9 +121,9 @@ func (a *answer) usual(list []call) []call {
 	return list
 }
 
-// note adds to the answer the calls that wrote it, if these are not the usual ones. It
-// records all calls except flushes, and each field at the first call at which the field
-// has its final value.
+// note adds to the answer the calls that wrote it, if they are not the usual calls. The
+// note records all calls except flushes, and each field at the first call at which the
+// field has its final value.
 func (a *answer) note(l *calls, after http.Header) {
 	var few [8]call
 	kept := calls{list: few[:0], most: maxKeptCalls}
@@ -167,7 +167,8 @@ func agree(name string, one, other http.Header) bool {
 
 // noted removes the note from the answer, and returns the calls that write the answer.
 // Without a valid note these are the usual calls. chosen reports whether one of the
-// calls sets the status. If none does, the outer writer chooses the status.
+// calls sets the status. If no call sets the status, the outer writer chooses the
+// status.
 func (a *answer) noted() (list []call, chosen bool) {
 	at := slices.IndexFunc(a.header, func(f field) bool { return f.name == callsField })
 	if at < 0 {
@@ -216,8 +217,8 @@ func same(a, b http.Header) bool {
 	return true
 }
 
-// update applies to h the difference between from and to. The rest of h stays, because
-// an outer writer may have changed it meanwhile.
+// update applies to h the difference between from and to. The other headers in h stay,
+// because an outer writer may have changed them.
 func update(h, from, to http.Header) {
 	for name := range from {
 		if _, ok := to[name]; !ok {

@@ -1,7 +1,7 @@
 // Package guard implements httpmw and stdmw for requests of any framework. It finds the
-// key, acquires the lock or begins the run, runs the inner handlers, and stores,
-// replays or refuses. httpmw and stdmw implement Exchange for the requests of their
-// framework.
+// key, acquires the lock or begins the run, and runs the inner handlers. It stores,
+// replays or refuses the response. httpmw and stdmw implement Exchange for the requests
+// of their framework.
 package guard
 
 import (
@@ -18,27 +18,26 @@ type Carrier interface {
 	Package() Package
 	// Limit returns the maximum length of a body that may be read, in bytes.
 	Limit() int64
-	// Cached returns a body that was read before and stored in the framework, or nil.
-	// Cache stores one there.
+	// Cache stores body in the framework. Cached returns the stored body, or nil.
 	Cached() []byte
 	Cache(body []byte)
 }
 
-// Exchange is a request and its response, with the inner handlers. One goroutine at a
-// time uses it.
+// Exchange is a request and its response, with the inner handlers. It is not safe for
+// concurrent use.
 type Exchange interface {
 	Carrier
 	SetLimit(n int64)
 
-	// Under passes to the inner handlers a copy of the request with ctx. If SetWriter
-	// is called, Under is called after it. SetRequest restores the request.
+	// Under gives the inner handlers a copy of the request with ctx. A caller of
+	// SetWriter calls Under afterwards. SetRequest restores the request.
 	Under(ctx context.Context)
 	SetRequest(r *http.Request)
 
 	Writer() Writer
 	SetWriter(w Writer)
 
-	// Next runs the inner handlers, and Abort prevents that.
+	// Next runs the inner handlers. Abort prevents the framework from running them.
 	Next()
 	Abort()
 

@@ -16,8 +16,8 @@ import (
 )
 
 // fingerprintOf returns the fingerprint that distinguishes a duplicate from another
-// request under the same key. It covers method and path, and in addition the text that
-// of returns. If of is nil, it covers query, media type and body instead of that text.
+// request under the same key. The fingerprint covers method and path, and the text that
+// the function of returns. If of is nil, query, media type and body replace that text.
 // A form counts by its fields, a multipart body by its parts, and any other body by its
 // bytes.
 func fingerprintOf(x Exchange, of KeyFunc, limit int64) ([]byte, error) {
@@ -53,8 +53,8 @@ const formType = "application/x-www-form-urlencoded"
 
 // partsOf returns the relevant contents of a multipart body: the header of each part
 // and the digest of its content, in their order. The boundary is not relevant, because
-// a client that writes the body again chooses another one. ok is false for a body that
-// is not multipart, is malformed, or has more than maxParts.
+// a client that writes the body again chooses another boundary. ok is false for a body
+// that is not multipart, is malformed, or has more than maxParts.
 func partsOf(data []byte, boundary string) (parts []byte, ok bool) {
 	// multipart.Reader accepts a body that ends within a header as complete.
 	delimiter := []byte("--" + boundary)
@@ -93,8 +93,8 @@ func partsOf(data []byte, boundary string) (parts []byte, ok bool) {
 // it is read.
 const maxParts = 1000
 
-// errBodyGone is returned when an outer handler has read the body, so that two requests
-// could not be distinguished.
+// errBodyGone is returned when an outer handler has read the body, so two requests
+// cannot be distinguished.
 var errBodyGone = errors.New("the body was read before Idempotent could: mount it outside of what reads it, or have that use ShouldBindBodyWith, or set Fingerprint")
 
 // formerBody returns the form that an outer handler has parsed from the body. It fails
@@ -129,7 +129,7 @@ func digest(r *http.Request, kind, value string, data []byte) []byte {
 }
 
 // canonicalQuery returns the query in the order of its names. The order of one name's
-// values stays, because it may have a meaning.
+// values stays, because that order can have a meaning.
 func canonicalQuery(raw string) string {
 	if raw == "" {
 		return ""

@@ -53,8 +53,8 @@ func formOf(c Carrier) (url.Values, error) {
 	return again.PostForm, nil
 }
 
-// TakeForm copies to r the form that was parsed from its copy. The server removes only
-// the temporary files of its own request, and does not know of copies.
+// TakeForm copies to r the form that was parsed from its copy. The server removes
+// temporary files only for its own request, and not for copies.
 func TakeForm(r, parsed *http.Request) {
 	if r.MultipartForm == nil {
 		r.MultipartForm = parsed.MultipartForm

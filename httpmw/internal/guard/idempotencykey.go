@@ -45,7 +45,7 @@ func (m *Idempotent) keyOf(x Exchange) (key string, err error) {
 }
 
 // keyBy returns the key that the function of the option Key finds. A key of one part is
-// that part, as in the header.
+// used unchanged, as in the header.
 func (m *Idempotent) keyBy(x Exchange) (string, error) {
 	s := m.pkg.sourceOf("idempotency key")
 	value, err := m.key(x)

@@ -196,7 +196,7 @@ func (e *execution) run(ctx context.Context) (once.Answer, error) {
 		return once.Answer{}, e.uncommitted
 	}
 	if !adapter.IsFinal(ctx) {
-		once.NotFinal(r.Context()) // an outer Idempotent has the same response
+		once.NotFinal(r.Context()) // for an outer Idempotent, which has the same response
 	}
 
 	if err := e.flaw(ctx, before); err != nil {
@@ -213,12 +213,12 @@ func (e *execution) run(ctx context.Context) (once.Answer, error) {
 	return once.Answer{Value: value}, nil
 }
 
-// errLate is the observer's error for a response that was written after an empty one
-// was stored.
+// errLate is the observer's error for a response that was written after an empty
+// response was stored.
 const errLate = "the response was written after the handler had returned without one, and an empty 200 was stored: mount the handler of errors inside of Idempotent"
 
 // late notifies the observer that a response is written after the handler has returned
-// without one.
+// without a response.
 func (e *execution) late() {
 	e.misuse.notify(context.Background(), e.locker, cmp.Or(e.callName, operation), setupError(e.pkg.text(errLate)))
 }
@@ -277,8 +277,8 @@ func ofContext(err error) bool {
 	return false
 }
 
-// statusOf returns the final status of the response. An informational one, such as 103,
-// is followed by 200.
+// statusOf returns the final status of the response. An informational status, such as
+// 103, is followed by 200.
 func statusOf(status int) int {
 	if status < http.StatusOK {
 		return http.StatusOK
@@ -288,7 +288,7 @@ func statusOf(status int) int {
 
 // detach returns a context that is canceled with ctx until the handler runs. From then
 // on it is canceled only if the first cause of ctx is the loss of an outer lease or the
-// closing of its Locker.
+// closing of that lease's Locker.
 func (e *execution) detach(ctx context.Context) (context.Context, func()) {
 	detached, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {

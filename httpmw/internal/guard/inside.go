@@ -11,16 +11,17 @@ const (
 	refused            // an inner middleware refused the request, and ran nothing
 )
 
-// inside leaves the note what. refused overrides gaveUp, because a refusal stays the
-// response even if a context is done later.
+// inside leaves the note what for an outer Idempotent. refused overrides gaveUp,
+// because a refusal stays the response even if a context is done later.
 func inside(x Exchange, what int) {
 	if x.Inside() < what {
 		x.SetInside(what)
 	}
 }
 
-// over reports whether ctx, under which the handlers ran, is done, or whether a
-// time-out middleware has left a context in the request whose deadline has passed.
+// over reports whether ctx, the context of the handlers, is done. If a time-out
+// middleware has left another context in the request, over also returns true after that
+// context's deadline.
 func over(ctx context.Context, x Exchange) bool {
 	return ctx.Err() != nil || errors.Is(x.Request().Context().Err(), context.DeadlineExceeded)
 }

@@ -13,7 +13,7 @@ import (
 // has combined.
 type KeyFunc func(x Exchange) (string, error)
 
-// Source finds a value in a request that may be a part of a key.
+// Source finds in a request the value for a part of a key.
 type Source func(c Carrier) (string, error)
 
 // sourceOf returns the source of a kind that a request has only once, such as its body.
@@ -53,7 +53,7 @@ func (p Package) Query(name string) Source {
 func (p Package) Header(name string) Source {
 	s := p.named("header", name)
 	if http.CanonicalHeaderKey(name) == "Host" {
-		// net/http removes it from the headers.
+		// net/http removes Host from the headers.
 		return func(c Carrier) (string, error) { return s.Part(c.Request().Host) }
 	}
 	return func(c Carrier) (string, error) {

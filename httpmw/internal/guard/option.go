@@ -8,8 +8,8 @@ import (
 )
 
 // Option is a setting of one middleware. The function that makes an option panics if
-// its value is not allowed. Lock and Idempotent panic if they get an option that is
-// only for the other one.
+// its value is not allowed. Lock panics for an option that is only for Idempotent, and
+// Idempotent for an option that is only for Lock.
 type Option func(*Config)
 
 // Config holds the options of one middleware.
@@ -59,7 +59,7 @@ func FailOpen() Option {
 	return func(g *Config) { g.open = true; g.forLock = append(g.forLock, "FailOpen") }
 }
 
-// Render replaces the response to a request that may not run.
+// Render replaces the response to a refused request.
 func Render(render func(x Exchange, p Problem)) Option {
 	return func(g *Config) { g.render = render }
 }

@@ -12,8 +12,8 @@ import (
 // defaultAnswerLimit is the default maximum length of a stored body, in bytes.
 const defaultAnswerLimit = 256 << 10
 
-// maxKeptHeaders limits the length of a response's stored headers, in bytes. The limit
-// of the body does not cover them, and a handler can put a client's data into a
+// maxKeptHeaders limits the length of a response's stored headers, in bytes.
+// AnswerLimit does not cover headers, and a handler can put a client's data into a
 // Location or Link.
 const maxKeptHeaders = 64 << 10
 
@@ -40,8 +40,8 @@ func newPolicy() policy {
 	}
 }
 
-// keeps reports whether a response of this status is stored by default, because a
-// repetition of the request would get the same response.
+// keeps reports whether a response of this status is stored by default. It returns true
+// for a status that a repetition of the request would get again.
 func keeps(status int) bool {
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired,
@@ -52,18 +52,18 @@ func keeps(status int) bool {
 	return status >= http.StatusOK && status < http.StatusInternalServerError
 }
 
-// Kept is a response as KeepIf sees it. Body must not be changed.
+// Kept is a handler's response, for the function of KeepIf. Body must not be changed.
 type Kept struct {
 	Status int
-	Header http.Header // a copy, with the headers that outer middlewares have set
+	Header http.Header // a copy, including the headers of outer middlewares
 	// Body is the data that the handler wrote, at most the first AnswerLimit bytes.
 	Body []byte
-	// Unreplayable reports that the response is longer than AnswerLimit or was sent as a
-	// stream. Such a response is not stored, and Body may be only its beginning. If
-	// KeepIf returns true, the same request is refused with 410. Otherwise the request
-	// can run again.
+	// Unreplayable reports whether the response is longer than AnswerLimit or was sent
+	// as a stream. Such a response is not stored, and Body may be only its beginning.
+	// If the function returns true, the same request is later refused with 410.
+	// Otherwise the request can run again.
 	Unreplayable bool
-	// ByDefault reports whether the response is stored without KeepIf, by its status.
+	// ByDefault reports whether a response of this status is stored without KeepIf.
 	ByDefault bool
 }
 
@@ -83,7 +83,7 @@ var neverKept = []string{
 	"Access-Control-*", replayedHeader,
 }
 
-// KeepHeaders adds headers of a response to those that are stored.
+// KeepHeaders adds names to the headers that are stored.
 func (p Package) KeepHeaders(names []string) Option {
 	canonical := make([]string, len(names))
 	for i, name := range names {

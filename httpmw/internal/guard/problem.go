@@ -18,12 +18,12 @@ import (
 const defaultBase = "https://github.com/lockkit/lockkit/blob/main/httpmw/PROBLEMS.md#"
 
 // defaultPause is the usual time until a client repeats a request. The hint of a busy
-// lock can only shorten it. That hint is the time after which the lock is free if its
-// holder has died. A holder that is alive releases the lock earlier, or extends it.
+// lock can only shorten this pause. The hint is the time until the lock expires, but a
+// live holder releases the lock earlier, or extends it.
 const defaultPause = time.Second
 
-// timeout and runTimeout are the two types of problems that report contention although
-// their status is 500 or above.
+// timeout and runTimeout are the types of problems that report contention with a status
+// of 500 or above.
 const (
 	timeout    = "lock-timeout"
 	runTimeout = "idempotency-timeout"
@@ -33,12 +33,12 @@ const (
 // its response. nginx uses the same number, 499.
 const statusClientGone = 499
 
-// Problem is the response to a request that may not run, after RFC 9457.
+// Problem is the response to a refused request, in the format of RFC 9457.
 type Problem struct {
 	Type   string // a URI that identifies the kind of problem
 	Title  string // the kind of problem, for people
 	Status int    // the HTTP status
-	Detail string // what is wrong with this request, for people
+	Detail string // the problem with this request, for people
 	Lock   string // the name given to Lock or by CallName, or empty
 	// RetryAfter is the time for which the client should wait before it repeats the
 	// request, or 0 if a repetition is useless.
@@ -64,8 +64,8 @@ func (p Problem) MarshalJSON() ([]byte, error) {
 // ceil returns d in whole units, rounded up.
 func ceil(d, unit time.Duration) int64 { return int64((d + unit - 1) / unit) }
 
-// render writes the response unless Render replaces it. The headers are those in
-// section 2.7 of draft-ietf-httpapi-idempotency-key-header.
+// render writes the response to a refused request, unless Render has replaced it. The
+// headers are those in section 2.7 of draft-ietf-httpapi-idempotency-key-header.
 func render(x Exchange, p Problem) {
 	answer, err := json.Marshal(p)
 	if err != nil {

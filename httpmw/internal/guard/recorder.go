@@ -45,8 +45,8 @@ type Recorder struct {
 
 	timer    *time.Timer // started by the first flush
 	ended    bool        // the handler has returned or panicked
-	kept     bool        // its response is stored, or will be
-	panicked any         // the panic of the outer writer under the timer
+	kept     bool        // the response counts as stored
+	panicked any         // the panic of the outer writer on the timer's goroutine
 	hijacked bool
 	sealed   bool // earlier data is committed, later data is ignored
 }
@@ -246,7 +246,7 @@ func (w *Recorder) room(kind callKind, n int) (pass bool, err error) {
 		return true, nil
 	}
 	if err != nil {
-		w.log.add(kind, 0) // the call writes the header even so
+		w.log.add(kind, 0) // the failed call still writes the header
 		return false, err
 	}
 	w.size += n
@@ -267,7 +267,7 @@ func (w *Recorder) send() {
 	}
 }
 
-// shownOf returns how many of n bytes that have passed are shown to a KeepIf.
+// shownOf returns the number of bytes that a KeepIf gets, of n bytes that were sent.
 func (w *Recorder) shownOf(n int) int {
 	if !w.shows {
 		return 0

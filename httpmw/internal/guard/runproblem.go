@@ -9,7 +9,8 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
-// callProblem returns the problem for a request in which no valid call was found.
+// callProblem returns the problem for a request without a valid key, scope or
+// fingerprint.
 func callProblem(err error) Problem {
 	p := keyProblem(err)
 	switch p.Status {
@@ -28,7 +29,8 @@ func callProblem(err error) Problem {
 	return p
 }
 
-// runProblem returns the problem for a request that gets no response of a handler.
+// runProblem returns the problem for a request that gets neither a handler's response
+// nor a replay.
 func runProblem(ctx context.Context, err error) Problem {
 	switch {
 	case errors.Is(err, once.ErrMismatch):

@@ -208,9 +208,9 @@ func replays(t *testing.T, s *site) {
 	}
 }
 
-// lengths checks the Content-Length of a long replay. It mounts Idempotent around the
-// router, because a router's writer may send another length. The response is long,
-// because net/http sets short lengths automatically.
+// lengths checks the Content-Length of a long replay. Idempotent is mounted around the
+// router, because a router's writer can send another length. The response is long,
+// because net/http sets the length of a short response automatically.
 func lengths(t *testing.T, s *site) {
 	body := strings.Repeat("receipt ", 10_000)
 	s.serve(s.once(), route("/{id}", func(w http.ResponseWriter, _ *http.Request) {

@@ -34,7 +34,7 @@ type Mount func(routes ...Route) http.Handler
 // Serve serves routes until the test ends, and returns the URL of the server.
 type Serve func(t *testing.T, routes ...Route) (url string)
 
-// cases are the parts of the suite by their names.
+// cases has the parts of the suite, by name.
 var cases = map[string]func(t *testing.T, s *site){
 	"twenty clicks":                          clicks,
 	"each source finds its key":              sources,
@@ -69,8 +69,8 @@ func Run(t *testing.T, mount Mount) {
 	}
 }
 
-// RunServer tests a framework that has a server of its own, over HTTP/1.1. It skips the
-// cases whose names are in lacks, which also has the reasons.
+// RunServer tests a framework with its own server, over HTTP/1.1. lacks has the names
+// of cases to skip, with the reasons.
 func RunServer(t *testing.T, serve Serve, lacks map[string]string) {
 	t.Helper()
 	for name := range lacks {
@@ -99,7 +99,7 @@ type target struct {
 	start    func(s *site, around func(http.Handler) http.Handler, routes []Route) (url string)
 }
 
-// run runs the cases, except the cases whose names are in lacks.
+// run runs the cases that are not in lacks.
 func (to target) run(t *testing.T, lacks map[string]string) {
 	t.Helper()
 	t.Parallel()
@@ -152,7 +152,7 @@ func (s *site) Observe(_ context.Context, e core.Event) {
 	}
 }
 
-// serve serves routes, inside the middleware around if it is not nil.
+// serve serves routes inside the middleware around, which can be nil.
 func (s *site) serve(around func(http.Handler) http.Handler, routes ...Route) {
 	s.t.Helper()
 	s.url = s.start(s, around, routes)
@@ -230,7 +230,6 @@ func (s *site) begin(ctx context.Context, path, body string, header ...string) (
 	return s.client.Do(req)
 }
 
-// isFree reports whether key is free.
 func (s *site) isFree(key string) bool {
 	s.t.Helper()
 	lease, err := s.locker.TryAcquire(context.Background(), key)

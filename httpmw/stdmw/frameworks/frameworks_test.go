@@ -54,8 +54,8 @@ func pathValues(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// TestEchoErrors checks that echo responds to a handler's error only when all
-// middlewares have returned, unless an inner middleware responds before.
+// TestEchoErrors checks that echo responds to a handler's error only after all
+// middlewares have returned. An inner middleware can respond earlier.
 func TestEchoErrors(t *testing.T) {
 	t.Parallel()
 	fails := func() error { return errors.New("closed") }

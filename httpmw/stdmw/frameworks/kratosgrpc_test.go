@@ -116,7 +116,7 @@ func TestKratosGRPC(t *testing.T) {
 		first <- err
 	}()
 	<-inside
-	for _, busy := range [][2]string{{"k", "5"}, {"l", "5"}} { // the same call, and another one of the account
+	for _, busy := range [][2]string{{"k", "5"}, {"l", "5"}} { // the same call, and another call for the account
 		if _, _, err := charged(t, c[1], busy[0], busy[1]); status.Code(err) != codes.Aborted {
 			t.Errorf("%s: got %v, want ABORTED", busy[0], err)
 		}
