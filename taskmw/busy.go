@@ -16,9 +16,9 @@ import (
 // time for the handler: a tenth of the time until the task's deadline, at most 5
 // seconds.
 //
-// With Reschedule, a task that is not on its last attempt waits only if no other task
-// of its key waits in the same server of Configure, and if waiting tasks take fewer
-// than half of the server's slots.
+// With Reschedule, a server of Configure limits the number of waiting tasks: one for
+// each key, and at most half of the server's slots for all keys together, or the only
+// slot. These limits do not apply to a task on its last attempt.
 type Busy int
 
 // The policies for busy keys.
@@ -45,7 +45,7 @@ const (
 	// Fail waits for a second, or for a tenth of the time until the task's deadline if
 	// that is less, even if another task of the key waits, and on a last attempt too. The
 	// task then fails as after an error of its handler: it uses up a retry, and is
-	// archived if it had none left.
+	// archived if it has no retry left.
 	Fail
 )
 
@@ -60,12 +60,12 @@ type delivery struct {
 	server     bool          // the task is processed by a server, and not in a unit test
 	configured bool          // the server was configured by Configure
 	last       bool          // the task is archived if this attempt fails
-	left       time.Duration // the time until its deadline, or forever
+	left       time.Duration // the time until the task's deadline, or forever
 
 	// The fields below are used only if configured is set.
 	crowds  *crowds
 	task    string
-	places  []place   // the keys that it acquires
+	places  []place   // the keys that the delivery acquires
 	crowd   *crowd    // the crowd with which the task comes back if its key stays busy
 	waits   bool      // the task counts as a waiting task
 	refused bool      // the task must not wait
@@ -129,8 +129,8 @@ func (d *delivery) end() {
 	}
 }
 
-// patience returns the time for which the delivery waits in-line. asked is the time set
-// by core.Wait, or negative if it is not set.
+// patience returns the time for which the delivery waits in-line. asked is the time of
+// core.Wait, or negative without core.Wait.
 func (b Busy) patience(d *delivery, asked time.Duration) time.Duration {
 	wait := asked
 	switch {

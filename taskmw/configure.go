@@ -12,8 +12,8 @@ import (
 
 const (
 	// quickTick is the default interval at which a server of Configure looks for tasks.
-	// With asynq's own 5 seconds and 1 second, a key would be unused most of the time
-	// between two batches of rescheduled tasks.
+	// asynq's own defaults are 5 seconds and 1 second. With them a key would be unused
+	// for most of the time between two batches of rescheduled tasks.
 	quickTick = 100 * time.Millisecond
 	// defaultTick is asynq's own default tick. If cfg sets no tick, the pause of a busy task
 	// without a crowd is computed from defaultTick.
@@ -32,7 +32,7 @@ type configuredKey struct{}
 // of them to 100 ms if cfg does not set it; asynq's defaults are 5 seconds and 1
 // second. An idle server then sends Redis about thirty commands a second for each
 // queue. If the tasks of a busy key take less than a tick, the key is free for a part
-// of the time between them.
+// of each tick.
 //
 // For all other tasks cfg's own IsFailure, RetryDelayFunc and ErrorHandler decide, or
 // asynq's defaults.

@@ -42,8 +42,7 @@ func TestCrash(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range kills {
 			all.Go(func() {
-				// From the number 2 the work knows that it has to check for an earlier
-				// charge.
+				// From attempt 2 on, the work has to check for an earlier charge.
 				out, err := o.Do(t.Context(), charge(pair(i)[0]), func(ctx context.Context) (once.Answer, error) {
 					if n, _ := once.AttemptFromContext(ctx); n != 2 {
 						return once.Answer{}, fmt.Errorf("it is attempt %d", n)

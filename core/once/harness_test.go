@@ -26,8 +26,8 @@ func TestMain(m *testing.M) {
 	if plan := os.Getenv(childEnv); plan != "" {
 		os.Exit(childMain(plan))
 	}
-	logging.Disable()                              // clients log every server that a test has stopped
-	slog.SetDefault(slog.New(slog.DiscardHandler)) // and Lockers log each loss
+	logging.Disable()                              // Redis clients log every server that a test has stopped
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // Lockers without an observer log each loss
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(offline.Dialing))
 }
 

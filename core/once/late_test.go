@@ -11,7 +11,7 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
-// policies has options under which the results must be the same.
+// policies has sets of options. The results must be the same with each set.
 var policies = map[string][]once.Option{"": nil, " AtMostOnce": {once.AtMostOnce()}}
 
 // TestLateAnswer checks runs whose lease is released or lost before fn returns

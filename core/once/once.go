@@ -52,9 +52,9 @@ func New(l *core.Locker, opts ...Option) (*Once, error) {
 	return o.WithOptions(opts...)
 }
 
-// Do returns the stored answer of c, after one call to the store, or runs fn and stores
-// its answer. By default it does not wait for a run that is in progress elsewhere;
-// Acquire(core.Wait(d)) makes it wait.
+// Do returns the stored answer of c, after one call to the store. If c has no stored
+// answer, Do runs fn and stores the answer of fn. By default Do does not wait for a run
+// that is in progress elsewhere; Acquire(core.Wait(d)) makes it wait.
 //
 // fn runs under the context of a lease, which is extended during the run. The context
 // is done with cause core.ErrLost when this process can no longer trust the lease.

@@ -145,8 +145,8 @@ func isRouted(ctx context.Context) bool {
 	return message.HandlerNameFromCtx(ctx) != "" || message.SubscriberNameFromCtx(ctx) != ""
 }
 
-// isFinal reports whether err, the reason why a message did not run, would be the same in every
-// delivery.
+// isFinal reports whether every delivery of the message would fail with err. err is the reason
+// why the message did not run.
 func isFinal(err error) bool {
 	for _, final := range []error{
 		core.ErrInvalid, core.ErrUnsupported, once.ErrMismatch, once.ErrIndeterminate, once.ErrUnreplayable,
