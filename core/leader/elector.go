@@ -92,7 +92,7 @@ func Run(ctx context.Context, l *core.Locker, key string, lead func(ctx context.
 //
 //   - If lead returns nil during the term, the work is done, and Run returns nil.
 //   - If lead returns an error during the term, Run releases the key and campaigns
-//     again after a pause. Others may lead in the meantime.
+//     again after a pause. Another process can lead during the pause.
 //   - If the term ends before lead returns, Run ignores the result of lead and
 //     campaigns again.
 //   - If lead panics, the key is released, and Run panics.
@@ -114,7 +114,7 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context) error)
 			return nil
 		}
 	}
-	// A campaign does not join an owner in ctx either.
+	// A campaign does not join an owner in ctx.
 	campaign := core.ContextWithOwner(ctx, "")
 	failed, refused := e.pause.Delays(), retry.LockWait.Delays()
 	for {

@@ -184,7 +184,7 @@ var stepFlaws = []flaw{
 }
 
 // acquireStepping returns an Acquire that counts the tokens of each key itself. The
-// token of a new grant is greater than the last one by at least the result of step.
+// token of a new grant is greater than the last token by at least the result of step.
 func (s *tampered) acquireStepping(step func(s *tampered, key string) uint64) func(context.Context, store.Claim) (store.Grant, error) {
 	return s.acquireToken(func(s *tampered, c store.Claim, token uint64) uint64 {
 		defer s.lock()()
