@@ -32,8 +32,8 @@ type errand struct {
 // child. Its value is the child's errand.
 const childVariable = "LOCKKIT_BENCHMARKS_CHILD"
 
-// modes are the tasks of children. Each one prepares itself, calls start and returns a
-// result.
+// modes are the tasks of children. Each task makes its preparations, calls start and
+// returns a result.
 var modes = map[string]func(ctx context.Context, e errand, l *locks, start func()) (any, error){
 	"load":    loadChild,
 	"handoff": handoffChild,

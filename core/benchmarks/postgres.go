@@ -147,8 +147,8 @@ func (s *postgresServer) count(config *pgx.ConnConfig, database string, writes *
 	}
 }
 
-// asPostgres makes the command run as a user that PostgreSQL accepts, which root is not,
-// and exit with this program.
+// asPostgres makes the command run as a user that PostgreSQL accepts, because PostgreSQL
+// refuses root. The command exits with this program.
 func asPostgres(cmd *exec.Cmd, dir string) error {
 	testserver.EndWithParent(cmd)
 	cmd.Dir = dir

@@ -44,7 +44,7 @@ type Column struct {
 	Ratio      bool   // the column has a ratio
 }
 
-// Better selects the better one of two figures.
+// Better selects the better of two figures.
 type Better string
 
 const (
@@ -64,8 +64,8 @@ type Row struct {
 	Notes   []string             `json:",omitempty"`
 	// These are sums of all rounds. Overlaps counts the moments with two holders at
 	// once, and Errors the failed acquires and releases. Unserved counts the goroutines
-	// that still waited for a free key long after the end. Stuck counts those of them
-	// that did not return after their context was canceled.
+	// that still waited for a free key long after the end. Stuck counts the unserved
+	// goroutines that did not return after their context was canceled.
 	Overlaps, Errors, Unserved, Stuck int64  `json:",omitempty"`
 	Error                             string `json:",omitempty"` // the first error
 }

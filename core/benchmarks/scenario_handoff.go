@@ -106,7 +106,8 @@ func (b *bench) handoffRound(c contender, round int) (o outcome, err error) {
 	return o, nil
 }
 
-// handoffChild runs in each of the two processes. Child i acquires the grants i, i+2, …
+// handoffChild runs in each of the two processes. Child i acquires the grants i, i+2,
+// and so on.
 func handoffChild(ctx context.Context, e errand, l *locks, start func()) (any, error) {
 	mem, err := openShared(e.Shared)
 	if err != nil {
@@ -126,7 +127,7 @@ func handoffChild(ctx context.Context, e errand, l *locks, start func()) (any, e
 	door, over := gateIn(mem, 0), mem.word(wordOver)
 	until := time.Now().Add(e.Window)
 	for n := int64(e.Index); ; n += 2 {
-		// The other process holds the lock, so this one will have to wait.
+		// The other process holds the lock, so this process has to wait.
 		if err := reach(ctx, mem.word(wordGrants), n, over); err != nil || over.Load() != 0 {
 			h.CPU += cpuSoFar()
 			return h, err

@@ -24,8 +24,9 @@ func cycleColumns(more ...Column) []Column {
 const perCycle = "All but the first columns are per cycle: commands sent, calls with those of scripts, bytes, CPU time, allocations."
 
 // ownKeys returns a scenario of free locks, with one key per goroutine. In practice a
-// request's context can be canceled, and such a call costs more, so the main scenarios
-// measure it. The scenarios with contexts that cannot be canceled are for comparison.
+// request's context can be canceled. Such a call costs more, so the main scenarios
+// measure such calls. The scenarios with contexts that cannot be canceled are for
+// comparison.
 func ownKeys(name string, goroutines int, cancelable bool) scenario {
 	sc := scenario{
 		name: name, columns: cycleColumns(), title: fmt.Sprintf("%d goroutines, own keys", goroutines),
@@ -133,7 +134,7 @@ func (b *bench) cycle(c contender, l load) (outcome, error) {
 	return o, nil
 }
 
-// tell(t) adds the errors and overlaps of t.
+// tell adds the errors and overlaps of t to o.
 func (o *outcome) tell(t counts) {
 	o.overlaps += t.Overlaps
 	o.errors += t.Errors

@@ -32,7 +32,7 @@ func quorum(servers int, silent bool) scenario {
 		},
 		targets: []target{
 			{who: "lockkit", key: "p50", of: "redsync", limit: 1, why: allOfAMajority},
-			{who: "lockkit plain keys", key: "p50", of: "redsync", limit: 1, why: allOfAMajority}, // as redsync's are
+			{who: "lockkit plain keys", key: "p50", of: "redsync", limit: 1, why: allOfAMajority}, // redsync's keys are plain too
 		},
 	}
 	if servers != 3 {
@@ -151,7 +151,8 @@ func (b *bench) quorum(s *Section, n int, silent bool) (err error) {
 	return err
 }
 
-// startServers starts n servers. stop stops them, also after an error.
+// startServers starts n servers. stop stops the servers that were started, even after
+// an error.
 func (b *bench) startServers(n int) (servers []*server, stop func() error, err error) {
 	stop = func() (err error) {
 		for _, s := range servers {

@@ -69,9 +69,9 @@ func (l *link) run() {
 // messages stay in the sender's buffers.
 const maxInFlight = 256
 
-// arrivals returns a channel with the messages of one direction. It reads them as they
-// arrive, so that delayed messages do not wait for each other. The channel is closed
-// after the last message.
+// arrivals returns a channel with the messages of one direction. It reads each message
+// when the message arrives, so that delayed messages do not wait for each other. The
+// channel is closed after the last message.
 func (l *link) arrivals(conn net.Conn, read func(*bufio.Reader) (message, error)) <-chan message {
 	c := make(chan message, maxInFlight)
 	l.proxy.wg.Go(func() {

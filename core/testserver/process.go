@@ -186,8 +186,8 @@ func (p *Process) mustRun() {
 }
 
 // Pause stops the process (SIGSTOP). On systems with /proc, Pause returns when the
-// process has stopped. The process's connections stay open and the kernel accepts new
-// ones, but nothing is answered until Resume.
+// process has stopped. The process's connections stay open, and the kernel accepts new
+// connections. The process answers nothing until Resume.
 func (p *Process) Pause() {
 	p.t.Helper()
 	p.mu.Lock()

@@ -137,7 +137,7 @@ func (p *Proxy) accept() {
 }
 
 // Inject applies the action to the requests that m selects, from now on. If several
-// faults select one request, the earliest one acts.
+// faults select one request, the earliest fault acts.
 func (p *Proxy) Inject(m Match, a Action) *Fault {
 	f := newFault(m, a)
 	p.mu.Lock()
@@ -270,8 +270,8 @@ func (p *Proxy) Sever() {
 	}
 }
 
-// Down cuts the server off. It closes all connections, and new ones as soon as they are
-// made.
+// Down cuts the server off. It closes all connections, and closes new connections at
+// once.
 func (p *Proxy) Down() {
 	p.mu.Lock()
 	p.down = true

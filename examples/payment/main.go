@@ -124,7 +124,8 @@ func payment(ctx context.Context, c config) (status int, err error) {
 		defer func() { err = errors.Join(err, r.stop()) }()
 		replicas = append(replicas, r.addr)
 	}
-	// Each run has its own orders, because a real Redis may have those of earlier runs.
+	// Each run has its own orders, because a real Redis can have the orders of earlier
+	// runs.
 	run := rand.N(9000) + 1000
 	orders := make([]string, c.orders)
 	for i := range orders {

@@ -10,7 +10,7 @@ import (
 )
 
 // process stands for a process of a scene. It has its own connections and its own
-// Locker, and shares nothing with the others.
+// Locker, and shares nothing with other processes.
 type process struct {
 	*redis.Client
 	*wire

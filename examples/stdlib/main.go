@@ -41,8 +41,8 @@ func main() {
 	}
 }
 
-// bank handles a request as if there were no concurrent one: two concurrent clicks
-// charge twice.
+// bank handles a request as if no other request ran at the same time: two concurrent
+// clicks charge twice.
 type bank struct {
 	receipts sync.Map // receipts of the paid orders
 	charges  atomic.Int32
