@@ -16,9 +16,9 @@ import (
 // time for the handler: a tenth of the time until the task's deadline, at most 5
 // seconds.
 //
-// With Reschedule, a server of Configure limits the number of waiting tasks: one for
-// each key, and at most half of the server's slots for all keys together, or the only
-// slot. These limits do not apply to a task on its last attempt.
+// With Reschedule, a server of Configure limits the number of waiting tasks. Of each
+// key one task waits. All waiting tasks together take at most half of the server's
+// slots, or the only slot. These limits do not apply to a task on its last attempt.
 type Busy int
 
 // The policies for busy keys.
@@ -28,11 +28,11 @@ const (
 	// If another task of the key already waits, the task is rescheduled without a wait.
 	// With Configure a rescheduled task is not a failure: it uses up no retry, and the
 	// ErrorHandler is not called. As many tasks as the key can serve come back within a
-	// tick of the server (see Configure), and the others within 30 seconds.
+	// tick of the server (see Configure), and the other tasks within 30 seconds.
 	//
 	// asynq archives a task that is rescheduled on its last attempt. So on its last
 	// attempt a task waits in-line for as long as its deadline allows, regardless of
-	// core.Wait and of other waiting tasks, and fails only after that.
+	// core.Wait and of other waiting tasks. The task fails only after this wait.
 	Reschedule Busy = iota
 	// Wait works like Reschedule, but waits in-line for as long as the task's deadline
 	// allows. Many such tasks on one key can take all slots of a server.
@@ -43,9 +43,9 @@ const (
 	// Skip does not wait, unless core.Wait sets a wait. The task counts as done.
 	Skip
 	// Fail waits for a second, or for a tenth of the time until the task's deadline if
-	// that is less, even if another task of the key waits, and on a last attempt too. The
-	// task then fails as after an error of its handler: it uses up a retry, and is
-	// archived if it has no retry left.
+	// that is less. It waits even if another task of the key waits, and even on a last
+	// attempt. The task then fails as after an error of its handler: it uses up a retry,
+	// and is archived if it has no retry left.
 	Fail
 )
 

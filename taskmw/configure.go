@@ -98,8 +98,8 @@ func mark(base func() context.Context, s *crowds) func() context.Context {
 
 // pause returns the time until a busy task is delivered again. It is chosen at random
 // between 0.5 and 1.5 ticks, so that tasks do not come together. after is the time until the
-// holder's lease expires; the pause exceeds it by at most a tick. The pause does not grow,
-// because asynq does not report how often a task was busy.
+// holder's lease expires; the pause exceeds this time by at most a tick. The pause does not
+// grow, because asynq does not report how often a task was busy.
 func pause(tick, after time.Duration) time.Duration {
 	return min(tick/2+rand.N(tick), after+tick)
 }

@@ -28,7 +28,7 @@ const (
 // place is a key for which tasks can wait.
 type place struct {
 	locker *core.Locker
-	run    string // the name of an Idempotent, whose keys differ from those of a Lock
+	run    string // the name of an Idempotent, or "" for a Lock
 	key    string
 }
 
@@ -53,8 +53,8 @@ type crowd struct {
 	hold    time.Duration // a moving average of the times for which tasks had the key; 0 if unknown
 
 	period    int64                // the period of the fields below
-	soon      map[string]time.Time // times of refusals, by ID of the tasks that come back at the next tick
-	ran, last int                  // the tasks that had the key, in this period and in the period before
+	soon      map[string]time.Time // time of refusal, by ID, of tasks of the next tick
+	ran, last int                  // number of runs in this period and in the one before
 }
 
 func newCrowds(tick time.Duration, slots int) *crowds {

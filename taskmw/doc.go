@@ -44,8 +44,8 @@
 //
 // [Payload], [Header], [TaskID] and [Type] take one value from the task, and [Join]
 // combines several. Your own [KeyFunc] can find a key in any other way. A task whose
-// payload has the field twice is refused, because the handler might read the other
-// value.
+// payload has the field twice is refused, because the handler might read another value
+// than the middleware.
 //
 // A middleware that is mounted with mux.Use applies to every task of the mux, and
 // archives tasks without the key. If some tasks need no lock, wrap one handler, or a
@@ -80,10 +80,10 @@
 //
 // # Busy keys and other tasks
 //
-// A busy key takes two slots of a server: one of its tasks runs, and another one waits
-// for up to a second. All other tasks of that key are rescheduled at once. Waiting tasks
-// of all busy keys together take at most half of the slots, or the only slot of a server
-// with one slot.
+// A busy key takes two slots of a server: one task of the key runs, and another task
+// waits for up to a second. All other tasks of that key are rescheduled at once. Waiting
+// tasks of all busy keys together take at most half of the slots, or the only slot of a
+// server with one slot.
 //
 // asynq stores the time of a rescheduled task in whole seconds. It looks for rescheduled
 // tasks once a tick, which lasts DelayedTaskCheckInterval. Of each key, slightly more tasks
@@ -91,7 +91,7 @@
 // 30 seconds. A key is in use nearly all the time if its tasks take a tick or longer. With
 // shorter tasks or a longer tick, about two tasks of the key run in each tick. So leave
 // DelayedTaskCheckInterval and TaskCheckInterval unset (Configure then sets 100 ms), or set
-// both to the duration of a task.
+// each of them to the duration of a task.
 //
 // These limits do not apply to tasks with the policies Wait and Fail, to tasks on their last
 // attempt, and to tasks on a server without Configure. All such tasks wait in their slots.
@@ -110,8 +110,8 @@
 //     the task does not help.
 //   - Client.Enqueue refuses a task under the same ID with ErrTaskIDConflict while the
 //     first one exists. A copy under another ID is another task: TaskID and
-//     asynq.Unique do not recognize it, and after a crash or a shutdown between the two
-//     steps both tasks exist.
+//     asynq.Unique do not recognize the copy. If the server crashes or shuts down after
+//     it has enqueued the copy, both tasks exist.
 //
 // These waits affect all other tasks. Suppose that one busy key has as many last attempts
 // as the server has slots. The server then processes nothing until these tasks get the

@@ -30,7 +30,7 @@ type scale struct {
 
 	held       int
 	heldWindow time.Duration
-	heldAll    bool // all contenders that can hold leases; by default without lockkit plain keys and redsync
+	heldAll    bool // also measure lockkit plain keys and redsync
 
 	replays int
 }

@@ -41,7 +41,7 @@ const (
 	wordGrants   = 2 + iota // number of grants
 	wordAsked               // number of the latest requested grant
 	wordReleased            // time of the last call of Release, by clock
-	wordOver                // set when the holder is the last one
+	wordOver                // set by the last holder
 )
 
 // handoffs is the report of a child.

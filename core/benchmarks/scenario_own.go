@@ -83,8 +83,8 @@ type acquirer = func(ctx context.Context, key string) (lease, error)
 // contenders with a pool slower.
 func conns(goroutines int) int { return min(goroutines, 64) }
 
-// cycles runs rounds of a load for every contender that supports it, including those in
-// more.
+// cycles runs rounds of a load for every contender that supports it, including the
+// contenders in more.
 func (b *bench) cycles(s *Section, l load, rounds int, pick func(*locks) acquirer, gates func(round int) func(g int) gate, more ...contender) error {
 	var stations []station
 	for _, c := range append(contenders(), more...) {
@@ -134,7 +134,6 @@ func (b *bench) cycle(c contender, l load) (outcome, error) {
 	return o, nil
 }
 
-// tell adds the errors and overlaps of t to o.
 func (o *outcome) tell(t counts) {
 	o.overlaps += t.Overlaps
 	o.errors += t.Errors

@@ -133,7 +133,7 @@ func (s *postgresServer) with(open func(pool *pgxpool.Pool) (*locks, error)) fun
 	}
 }
 
-// sql measures all contenders of both databases alternately.
+// sql measures all contenders of MariaDB and PostgreSQL alternately.
 func (b *bench) sql(s *Section) (err error) {
 	var stations []station
 	for _, start := range []func(ctx context.Context) (*sqlServer, error){sqlOnMariaDB, sqlOnPostgres} {
@@ -257,10 +257,10 @@ func (l *sessionLock) Release(ctx context.Context) error {
 	return errors.Join(l.ask(ctx, "SELECT RELEASE_LOCK(?)"), l.conn.Close())
 }
 
-// leaseRow has the statements of a lock that is a row with an owner and a time. acquire
-// has a key and an owner, and affects a row if it succeeds. release has an owner and a
-// key, and affects a row if it succeeds. In PostgreSQL, release does not wait for the
-// disk, like the kit's release.
+// leaseRow has the statements of a lock that is a row with an owner and a time. The
+// parameters of acquire are a key and an owner, and the parameters of release are an
+// owner and a key. Each statement affects a row if it succeeds. In PostgreSQL, release
+// does not wait for the disk, like the kit's release.
 type leaseRow struct{ table, acquire, release string }
 
 var (

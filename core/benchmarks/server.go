@@ -131,7 +131,7 @@ func (s *server) info(ctx context.Context) (map[string]string, error) {
 // work is the work of the server up to some time, or between two times.
 type work struct {
 	Commands float64 // commands that clients sent
-	Calls    float64 // including those of scripts
+	Calls    float64 // including the commands of scripts
 	In, Out  float64 // bytes
 	CPU      float64 // seconds
 	asking   float64 // bytes of the reply to INFO itself

@@ -57,7 +57,7 @@ func watchOthers() bystanders {
 
 // share returns the share that other programs have used since, in percent, or -1 if it
 // is unknown. ours is the CPU time in seconds of this program and its children,
-// including those that are running.
+// including running children.
 func (b bystanders) share(ours float64) float64 {
 	idle, all := ticks()
 	idle, all = idle-b.idle, all-b.all

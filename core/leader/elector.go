@@ -253,7 +253,7 @@ func (e *Elector) IsLeader(context.Context) error {
 
 // Resign ends the term, if this Elector leads, so that another process can lead. After
 // the work has returned and the key is released, this Elector does not campaign for a
-// TTL, unless it sees that another process leads. To check that, it tries to acquire
+// TTL, unless it sees that another process leads. For this check, it tries to acquire
 // the key as a reader, with the name leader-look. Resign returns at once, and does
 // nothing if this Elector does not lead.
 func (e *Elector) Resign() {

@@ -198,7 +198,7 @@ func TestPause(t *testing.T) {
 	})
 }
 
-// pair returns two keys. A child process uses AtMostOnce for the second one.
+// pair returns two keys. A child process uses AtMostOnce for the second key.
 func pair(i int) []string { return []string{fmt.Sprint("key ", i), fmt.Sprint("strict ", i)} }
 
 // trials runs scene n times, four at a time, and returns when all of them have

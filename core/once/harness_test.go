@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	if plan := os.Getenv(childEnv); plan != "" {
 		os.Exit(childMain(plan))
 	}
-	logging.Disable()                              // Redis clients log every server that a test has stopped
+	logging.Disable()                              // clients log every server that a test has stopped
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // Lockers without an observer log each loss
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(offline.Dialing))
 }

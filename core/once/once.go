@@ -25,8 +25,8 @@ type Once struct {
 
 // Answer is the result of a run.
 type Answer struct {
-	// Value is the answer, for this caller and all later ones. A value of more than 32
-	// MiB makes the run Unreplayable.
+	// Value is the answer, for this caller and all later callers. A value of more than
+	// 32 MiB makes the run Unreplayable.
 	Value []byte
 	// Unreplayable means that the work is done but Value must not be stored, because it
 	// is for this caller only or incomplete. Later callers get ErrUnreplayable.
@@ -75,7 +75,7 @@ func New(l *core.Locker, opts ...Option) (*Once, error) {
 //     stored.
 //
 // An answer of more than 512 KiB is sent only once if the store does not answer,
-// because a server may refuse such a length by closing the connection. The run is then
+// because a server can refuse such a length by closing the connection. The run is then
 // saved as done without its answer, and later callers get ErrUnreplayable. If fn failed
 // and the failure could not be saved, the error of Do also matches core.ErrLost or
 // core.ErrUnavailable.

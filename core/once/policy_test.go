@@ -99,7 +99,7 @@ func TestAtMostOnce(t *testing.T) {
 		}()
 		refused(t, o, charge("1"), once.ErrIndeterminate)
 	})
-	// A call with another request does not make a failed run look like one that died
+	// A call with another request does not make a failed run look like a run that died
 	// midway.
 	sim(t, "another request", func(t *testing.T) {
 		store := memstore.New()

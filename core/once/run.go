@@ -101,7 +101,7 @@ func (o *Once) run(ctx context.Context, lease *core.Lease, c *Call, number int, 
 	t.ran(number)
 	returned := false
 	defer func() {
-		if !returned { // fn has panicked or called runtime.Goexit, which continues after this function
+		if !returned { // fn has panicked or called runtime.Goexit
 			_ = settle(o.broken(), nil)
 		}
 	}()

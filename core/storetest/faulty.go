@@ -81,7 +81,7 @@ func (f *Faults) Hook(fn func(op Op, claims []store.Claim) Fault) {
 	f.hook = fn
 }
 
-// Calls returns the number of calls of op so far, lost ones included.
+// Calls returns the number of calls of op so far, including lost calls.
 func (f *Faults) Calls(op Op) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

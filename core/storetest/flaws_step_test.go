@@ -7,7 +7,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// stepFlaws lists flaws in those tokens of a grant that follow the token in the Grant.
+// stepFlaws lists flaws in the tokens that belong to a grant after the token in the
+// Grant.
 var stepFlaws = []flaw{
 	{"steps by one", []string{
 		"token step/a grant right after a release has tokens of its own",

@@ -51,7 +51,7 @@ const (
 	Reentry    Feature = "re-entry"    // several holds of one owner; without it, only the owner distinguishes holds
 	Joining    Feature = "joining"     // Claim.Via
 	Fair       Feature = "fair"        // Claim.Fair
-	Overtaking Feature = "overtaking"  // claims that are not Fair can overtake waiting ones; without it, the store treats every claim as Fair
+	Overtaking Feature = "overtaking"  // claims that are not Fair can overtake waiting claims; without it, the store treats every claim as Fair
 	Fencing    Feature = "fencing"     // Grant.Token and Claim.MinToken
 	SameToken  Feature = "same token"  // a claim that is sent again, or joins, gets the grant's first token; without it, a nearby token that no other grant has
 	Keeping    Feature = "keeping"     // Claim.Keep

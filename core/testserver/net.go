@@ -14,8 +14,8 @@ import (
 
 // Net is a network of hosts on this machine. Each host can be cut off. The test itself
 // reaches all hosts. The network is removed at the end of the test, even if the test's
-// process is killed: a namespace and its links exist only as long as a process in the
-// namespace.
+// process is killed, because a namespace and its links exist only as long as a process
+// in the namespace.
 type Net struct {
 	t      testing.TB
 	hub    *Host

@@ -41,7 +41,7 @@ type report struct {
 	Job   string // "gocron" or "cron"
 	Ran   bool   // true: the job begins to run; false: its scheduled time has come
 	At    int64  // the time of the report, in nanoseconds since 1970
-	Since int64  // if Ran is true, the At of the earlier report about the scheduled time of this run
+	Since int64  // if Ran is true, the At of the report of this scheduled time
 }
 
 // replica schedules one job by gocron and one by cron, every second. Both jobs take a

@@ -27,9 +27,9 @@ const (
 	// the message's context has a deadline, the message waits for at most half of the time until
 	// the deadline. When the context is done, the message is nacked at once.
 	//
-	// The 5 seconds are one bound for a Lock and an Idempotent around one handler: the inner
-	// middleware waits for the rest of the outer one's time. If the inner middleware has a
-	// core.Wait, its wait is not shortened.
+	// The 5 seconds are one bound for a Lock and an Idempotent around one handler. The inner
+	// middleware waits for 5 seconds minus the wait of the outer middleware. If the inner
+	// middleware has a core.Wait, its wait is not shortened.
 	//
 	// The outermost Lock or Idempotent pauses and nacks, after it has released its lock or
 	// completed its run. So the next delivery does not find the key busy because of this

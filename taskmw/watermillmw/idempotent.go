@@ -15,7 +15,7 @@ import (
 )
 
 // Idempotent returns a middleware that runs a message once. After a success, a duplicate under
-// the same key is acked without a run, and the messages that the run has produced are published
+// the same key is acked without a run. The messages that the run has produced are published
 // again, with the same UUIDs, payloads and metadata. With UUID as the key, Idempotent protects
 // from a broker that delivers twice. With a key from the metadata or the payload, it also
 // protects from a producer that publishes twice. once.Retain sets the time for which a success
