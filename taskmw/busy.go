@@ -16,9 +16,10 @@ import (
 // time for the handler: a tenth of the time until the task's deadline, at most 5
 // seconds.
 //
-// With Reschedule, a server of Configure limits the number of waiting tasks. Of each
-// key one task waits. All waiting tasks together take at most half of the server's
-// slots, or the only slot. These limits do not apply to a task on its last attempt.
+// With Reschedule, a server of Configure limits the number of waiting tasks. At most
+// one task of each key waits. All waiting tasks together take at most half of the
+// server's slots, or the only slot. These limits do not apply to a task on its last
+// attempt.
 type Busy int
 
 // The policies for busy keys.

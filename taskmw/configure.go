@@ -12,8 +12,8 @@ import (
 
 const (
 	// quickTick is the default interval at which a server of Configure looks for tasks.
-	// asynq's own defaults are 5 seconds and 1 second. With them a key would be unused
-	// for most of the time between two batches of rescheduled tasks.
+	// asynq's own defaults are 5 seconds and 1 second. With these defaults a key would
+	// be unused for most of the time between two batches of rescheduled tasks.
 	quickTick = 100 * time.Millisecond
 	// defaultTick is asynq's own default tick. If cfg sets no tick, the pause of a busy task
 	// without a crowd is computed from defaultTick.

@@ -146,7 +146,7 @@
 //
 // KeepFor has to be longer than the time between the first and the last task of one scheduled
 // time. It has to be shorter than the interval of the schedule, by more than the maximum delay
-// of a task. Half of the interval is a good choice. The schedulers need a time of day ("0 * * *
-// *"), because "@every" counts from the start of each scheduler. A job that fails also keeps its
-// key, so a retry within the time of KeepFor is skipped too.
+// of a task. Half of the interval is a good choice. The schedulers need a time of day
+// ("0 * * * *"), because "@every" counts from the start of each scheduler. A job that fails also
+// keeps its key, so a retry within the time of KeepFor is skipped too.
 package taskmw

@@ -22,9 +22,9 @@ import (
 // context, and is canceled when the lease is lost. The handler's result counts even if
 // the lease is lost. The lock is released when the handler has returned or panicked,
 // and not before. When a task times out, asynq delivers it again while the old handler
-// still runs, and the new delivery waits for the old handler. A handler that hangs does
-// not hold the key forever if the task has a deadline. The lease then has a MaxHold:
-// the time until the deadline plus one TTL, see Acquire.
+// still runs, and the new delivery waits for the old handler. If the task has a
+// deadline, a handler that hangs does not hold the key forever. The lease then has a
+// MaxHold: the time until the deadline plus one TTL, see Acquire.
 //
 // Lock panics if l or key is nil, if name is not of the form [A-Za-z0-9._-]+ or has
 // more than 64 bytes, if an option is nil or for Idempotent only, or if an acquire

@@ -44,11 +44,11 @@ func newLocks(kind string, l *core.Locker, opts []core.AcquireOption) *Locks {
 	return &Locks{locker: l, opts: opts, kind: kind, leases: make(map[string]*core.Lease)}
 }
 
-// Lock takes the name. If another process has taken the name, Lock waits until ctx is
-// done, or for the time of core.Wait. A second Lock of a name that this Locks has taken
-// waits for Unlock or until ctx is done. A name that Lock has taken stays taken when
-// ctx is done later. Lock fails with the errors of core.Locker.Acquire, and has then
-// taken nothing.
+// Lock takes the name. If another process has taken the name, Lock waits for the name
+// until ctx is done, or for the time of core.Wait. A second Lock of a name that this
+// Locks has taken waits for Unlock or until ctx is done. A name that Lock has taken
+// stays taken when ctx is done later. Lock fails with the errors of
+// core.Locker.Acquire, and has then taken nothing.
 func (l *Locks) Lock(ctx context.Context, name string) error {
 	if err := l.taken.Lock(ctx, name); err != nil {
 		return fmt.Errorf("named: lock %q: %w: %w", l.kind, core.ErrBusy, err)

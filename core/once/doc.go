@@ -43,10 +43,10 @@
 // it charges again, or use the same idempotency key there. With AtMostOnce the run is
 // never run again.
 //
-// The same applies to a process that was paused inside fn until its lease had expired.
-// If another run has begun by then, the store refuses the answer of the paused process,
-// but the effects still happen. Only a resource that compares fencing tokens or its own
-// idempotency keys can refuse the effects.
+// fn is also executed twice if a process is paused inside fn until its lease has
+// expired, and another run begins. The store then refuses the answer of the paused
+// process, but the effects of fn still happen. Only a resource that compares fencing
+// tokens or its own idempotency keys can refuse the effects.
 //
 // If the effect consists of rows in the database that also stores the runs, the work
 // can save its answer in its own transaction, see [Commit]. A process that dies then

@@ -117,7 +117,7 @@ func (t *Telemetry) instruments() error {
 }
 
 // collectPasses reports the counter of passes. A key with many waiters is passed on
-// thousands of times per second. So passes are counted in memory. This takes a
+// thousands of times per second. So passes are counted in memory. Such a count takes a
 // hundredth of the time of a measurement.
 func (t *Telemetry) collectPasses(_ context.Context, to metric.Int64Observer) error {
 	for s := range t.names.all {

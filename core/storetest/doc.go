@@ -41,9 +41,9 @@
 // twice and does not know the outcome of the first request, it releases until the
 // answer is ErrLost.
 //
-// Release with Keep counts the time from the release. This time can be longer or shorter
+// Release with Keep counts the time Keep from the release. Keep can be longer or shorter
 // than the rest of the hold's TTL. The weight of the hold stays taken. The first request
-// after that time is granted.
+// after the time Keep is granted.
 //
 // Extend does nothing for a waiting claim, because the claim has no hold.
 //

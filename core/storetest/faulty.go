@@ -88,7 +88,7 @@ func (f *Faults) Calls(op Op) int {
 	return f.calls[op]
 }
 
-// Mute makes the store lose all wake-ups from now on. Mute(false) ends this.
+// Mute sets whether all wake-ups from now on are lost.
 func (f *Faults) Mute(on bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
