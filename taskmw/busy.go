@@ -114,7 +114,8 @@ func (d *delivery) leave(granted bool) {
 	}
 }
 
-// begin records that the delivery was granted its keys. They count as held until end.
+// begin records that the delivery was granted its keys. The keys count as held until
+// end.
 func (d *delivery) begin() {
 	if d.places != nil {
 		d.began = time.Now()

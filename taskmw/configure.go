@@ -24,8 +24,8 @@ const (
 type configuredKey struct{}
 
 // Configure returns cfg, changed so that the server does not count busy tasks as failures.
-// They use up no retry and are delivered again later, and the ErrorHandler is not
-// called for them. Configure marks the tasks' contexts, by BaseContext.
+// Busy tasks use up no retry and are delivered again later, without a call of the
+// ErrorHandler. Configure marks the tasks' contexts, by BaseContext.
 //
 // A server looks for rescheduled tasks once a tick, DelayedTaskCheckInterval, and for
 // other tasks every TaskCheckInterval while its queues are empty. Configure sets each
@@ -96,7 +96,7 @@ func mark(base func() context.Context, s *crowds) func() context.Context {
 	return func() context.Context { return context.WithValue(base(), configuredKey{}, s) }
 }
 
-// pause returns the time until a busy task is delivered again. It is chosen at random
+// pause returns the time until a busy task is delivered again. The pause is chosen at random
 // between 0.5 and 1.5 ticks, so that tasks do not come together. after is the time until the
 // holder's lease expires; the pause exceeds this time by at most a tick. The pause does not
 // grow, because asynq does not report how often a task was busy.

@@ -109,7 +109,7 @@
 //   - recoverLeaseExpiredTasks in recoverer.go archives such a task too, so abandoning
 //     the task does not help.
 //   - Client.Enqueue refuses a task under the same ID with ErrTaskIDConflict while the
-//     first one exists. A copy under another ID is another task: TaskID and
+//     first task exists. A copy under another ID is another task: TaskID and
 //     asynq.Unique do not recognize the copy. If the server crashes or shuts down after
 //     it has enqueued the copy, both tasks exist.
 //
@@ -139,7 +139,7 @@
 // # Scheduled jobs
 //
 // If each replica runs a scheduler, every replica enqueues a task at each scheduled time.
-// This middleware runs the first of these tasks and skips the others:
+// This middleware runs the first of these tasks and skips the other tasks:
 //
 //	taskmw.Lock(locks, "report", taskmw.Type(), taskmw.OnBusy(taskmw.Skip),
 //		taskmw.Acquire(core.KeepFor(30*time.Second)))

@@ -113,7 +113,7 @@ type terms struct {
 	bounded bool // there is a MaxHold
 }
 
-// termsOf returns the terms of the options. It panics if they are not allowed.
+// termsOf returns the terms of the options. It panics if an option is not allowed.
 func termsOf(what string, l *core.Locker, opts []core.AcquireOption) terms {
 	wait, err := adapter.Check(l, opts...)
 	if err != nil {

@@ -149,8 +149,8 @@ func handoffChild(ctx context.Context, e errand, l *locks, start func()) (any, e
 		} else if err := reach(ctx, mem.word(wordAsked), n+1, over); err != nil {
 			return nil, err
 		} else {
-			// The pause gives the other process time to start waiting. It is random, so
-			// that it is not in step with polling contenders.
+			// The pause gives the other process time to start waiting. The pause is
+			// random, so that no polling contender is in step with the releases.
 			time.Sleep(3*time.Millisecond + rand.N(10*time.Millisecond))
 		}
 		door.leave()

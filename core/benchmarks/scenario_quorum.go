@@ -130,8 +130,8 @@ func (b *bench) quorum(s *Section, n int, silent bool) (err error) {
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
-		// This is done before one server becomes silent, because a new process first
-		// contacts all of them.
+		// The warm-up comes before one server becomes silent, because a new process
+		// first contacts all servers.
 		if err := l.warm(b.ctx, c.name+":warm"); err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}

@@ -245,7 +245,8 @@ func (p *Process) signal(pid int, sig syscall.Signal) {
 }
 
 // Kill kills the process (SIGKILL), as in a crash, and returns when the process has
-// exited. Its files are kept. Kill does nothing if the process was killed before.
+// exited. The process's files are kept. Kill does nothing if the process was killed
+// before.
 func (p *Process) Kill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -48,8 +48,8 @@ import (
 // published.
 //
 // After Commit the database decides. The message is acked if the transaction was committed,
-// whatever the handler returns. It is delivered again if the transaction was rolled back or its
-// outcome is unknown.
+// whatever the handler returns. The message is delivered again if the transaction was rolled
+// back or its outcome is unknown.
 //
 // A message that an inner Lock has postponed does not count as an attempt, unless an earlier
 // try of an inner Retry has reached the handler. Mount Idempotent inside a Lock if duplicates

@@ -13,7 +13,7 @@ import (
 )
 
 // Keep is the time for which a run is known. After it, a call for the same scheduled
-// time runs the job again. So Keep has to exceed the longest delay of a replica. It
+// time runs the job again. So Keep has to exceed the longest delay of a replica. Keep
 // suits jobs with a period of up to a week.
 const Keep = 14 * 24 * time.Hour
 

@@ -64,8 +64,8 @@ func FranzGo(ctx context.Context, client Client, runs *once.Once, handle func(ct
 }
 
 // Segmentio handles the messages of reader until ctx is done, or handle, a fetch or a
-// commit fails. reader must have a GroupID. It must also have an ErrorLogger, because it
-// reports messages that it cannot fetch, or skips, only to the ErrorLogger.
+// commit fails. reader must have a GroupID and an ErrorLogger. kafka-go reports messages
+// that it cannot fetch, or skips, only to the ErrorLogger.
 func Segmentio(ctx context.Context, reader Reader, runs *once.Once, handle func(ctx context.Context, value []byte) error) error {
 	for {
 		m, err := reader.FetchMessage(ctx)

@@ -106,10 +106,10 @@ func Stripe(secret string) Sender {
 }
 
 // GitHub returns GitHub as a sender, https://docs.github.com/webhooks. GitHub repeats a
-// failed delivery only on request, with the same ID: see Hook.Redeliver. Its signature
-// covers the body, but neither a time nor the ID. So somebody who has recorded a
-// delivery can send it again under a new ID, and it is handled again. GitHub's bodies
-// have up to 25 MB.
+// failed delivery only on request, with the same ID: see Hook.Redeliver. GitHub's
+// signature covers the body, but neither a time nor the ID. So somebody who has
+// recorded a delivery can send it again under a new ID, and the delivery is handled
+// again. GitHub's bodies have up to 25 MB.
 func GitHub(secret string) Sender {
 	verify := func(h http.Header, body []byte) error {
 		want := "sha256=" + hex.EncodeToString(mac([]byte(secret), string(body)))
