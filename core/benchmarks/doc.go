@@ -13,7 +13,8 @@
 // Contenders alternate round by round, so that disturbances of the machine affect all of
 // them. A figure is the median of the rounds. A ratio is the median of the rounds'
 // ratios to the best peer. The program counts the holders of each key inside every
-// critical section. It reports two holders at once, and then fails.
+// critical section. If a key has two holders at once, the program reports the overlap
+// and fails.
 //
 // Commands are the commands that clients send. Calls include the commands that scripts
 // call in the server. The bytes and the server's CPU time are read from INFO.

@@ -64,8 +64,8 @@ type Row struct {
 	Notes   []string             `json:",omitempty"`
 	// These are sums of all rounds. Overlaps counts the moments with two holders at
 	// once, and Errors the failed acquires and releases. Unserved counts the goroutines
-	// that still waited for a free key long after the end. Stuck counts the unserved
-	// goroutines that did not return after their context was canceled.
+	// that still waited for a free key long after the end. Stuck counts the goroutines
+	// that did not return after their context was canceled.
 	Overlaps, Errors, Unserved, Stuck int64  `json:",omitempty"`
 	Error                             string `json:",omitempty"` // the first error
 }
@@ -217,7 +217,8 @@ func (r *Row) wrongs() (all []string) {
 	return all
 }
 
-// failures returns the overlaps of any contender, and every error of the kit.
+// failures returns what wrongs returns for the rows of the kit and for the rows with
+// overlaps.
 func (s *Section) failures() (all []string) {
 	for _, r := range s.Rows {
 		if r.Overlaps == 0 && r.Kind != Kit {

@@ -138,8 +138,8 @@ type work struct {
 }
 
 // work returns the work that the server has done so far. The commands in direct count as
-// sent by clients, and so do commands that no script can call. The call of TIME inside
-// each script does not count.
+// sent by clients, and so do commands that no script can call. If direct contains TIME,
+// one call of TIME per script does not count as sent by a client.
 func (s *server) work(ctx context.Context, direct []string) (work, error) {
 	info, err := s.info(ctx)
 	if err != nil {

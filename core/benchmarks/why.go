@@ -10,7 +10,7 @@ import (
 type why = func(s *Section, t target) string
 
 // twoTrips explains the figures of a lone caller. Each step of a cycle waits for the
-// previous one.
+// previous step.
 func twoTrips(s *Section, t target) string {
 	kit, bare := s.row(t.who), s.row("bare commands")
 	if kit == nil || bare == nil {

@@ -90,7 +90,8 @@ func locked(p *Process, do func() error) error {
 	return do()
 }
 
-// Link returns the proxy between a follower and the leader. Elections do not use it.
+// Link returns the proxy between a follower and the leader. Elections do not use this
+// proxy.
 func (e *Ensemble) Link(follower, leader *ZooKeeper) *Proxy {
 	e.t.Helper()
 	i, j := slices.Index(e.Servers, follower), slices.Index(e.Servers, leader)

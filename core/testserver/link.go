@@ -29,7 +29,7 @@ type link struct {
 type pending struct {
 	id    int32
 	fault *Fault // the fault that affects the reply
-	done  *Fault // the fault that affects the request
+	done  *Fault // the fault that is notified of the server's answer
 	known []byte
 	skip  bool   // the reply is discarded
 	reply []byte // the bytes received so far of a reply that a fault hits

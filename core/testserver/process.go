@@ -18,9 +18,9 @@ import (
 const startLimit = 2 * time.Minute
 
 // Process is a process that a test started. It is killed at the end of the test. On
-// Linux it is also killed if the test's process is killed. If the test failed, its log
-// has the end of the process's output. Its methods fail the test if they cannot be
-// carried out, and are safe for concurrent use.
+// Linux it is also killed if the test's process is killed. If the test failed, the
+// test's log has the last 2,000 bytes of the process's output. The methods fail the
+// test if they cannot be carried out, and are safe for concurrent use.
 type Process struct {
 	t       testing.TB
 	name    string

@@ -45,7 +45,8 @@ func NewProxy(t testing.TB, addr string) *Proxy {
 	return newProxy(t, addr, 0, func() wire { return bytesWire{} })
 }
 
-// NewRedisProxy returns a proxy for the Redis server at addr. It speaks RESP2 and RESP3.
+// NewRedisProxy returns a proxy for the Redis server at addr. The proxy speaks RESP2 and
+// RESP3.
 func NewRedisProxy(t testing.TB, addr string) *Proxy {
 	t.Helper()
 	return newProxy(t, addr, 0, func() wire { return new(redisWire) })

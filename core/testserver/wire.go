@@ -18,7 +18,7 @@ type wire interface {
 // message is a part of the data in one direction.
 type message struct {
 	raw     []byte
-	request *Request // nil for a message that is neither counted nor answered
+	request *Request // nil for a message that the proxy does not count
 	id      int32    // the ID of a request, or of the request that a reply answers
 	came    time.Time
 
