@@ -14,7 +14,7 @@ import (
 type scale struct {
 	name   string
 	rounds int
-	window time.Duration // duration of one round of one contender, in most scenarios
+	window time.Duration // time unit of a round of one contender, in most scenarios
 
 	drain time.Duration // time to wait for the last waiters of a round
 

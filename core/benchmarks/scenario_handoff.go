@@ -127,7 +127,7 @@ func handoffChild(ctx context.Context, e errand, l *locks, start func()) (any, e
 	door, over := gateIn(mem, 0), mem.word(wordOver)
 	until := time.Now().Add(e.Window)
 	for n := int64(e.Index); ; n += 2 {
-		// The other process holds the lock, so this process has to wait.
+		// This process asks when the other process holds the lock, so it has to wait.
 		if err := reach(ctx, mem.word(wordGrants), n, over); err != nil || over.Load() != 0 {
 			h.CPU += cpuSoFar()
 			return h, err

@@ -190,7 +190,7 @@ func (l *locks) persist(ctx context.Context, key string) (held lease, err error)
 	return held, err
 }
 
-// latencies runs one round: consecutive cycles for the length of the window.
+// latencies runs one round: consecutive cycles for the length of four windows.
 func (b *bench) latencies(l *locks, key string) (o outcome, err error) {
 	var took []float64
 	gate, used := newGate(), usedSoFar()
