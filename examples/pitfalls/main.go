@@ -1,6 +1,6 @@
 // Command pitfalls shows the steps from SETNX to this kit. Each scene makes one of the
-// well-known mistakes of a home-made lock on Redis. Then it plays the same scene with
-// the kit.
+// well-known mistakes of a home-made lock on Redis. The program also plays the same
+// scene with the kit.
 //
 //	go run ./examples/pitfalls                         # embedded Redis, no server needed
 //	go run ./examples/pitfalls -redis 127.0.0.1:6379   # a real server

@@ -33,7 +33,8 @@ func (s *stage) process(name string) *process {
 	return p
 }
 
-// end shuts p down, and releases what p holds. A process that has crashed sends nothing.
+// end shuts p down, and releases the locks of p. A process that has crashed sends
+// nothing.
 func (p *process) end() {
 	p.resume()
 	if !p.crashed() {

@@ -6,7 +6,8 @@
 //	go run ./examples/stdlib                         # embedded Redis, no server needed
 //	go run ./examples/stdlib -redis 127.0.0.1:6379
 //
-// The exit code is 0 if the order was charged once. It is 1 if not, or if something failed.
+// The exit code is 0 if the order was charged once, and the repeated request got the same
+// receipt. It is 1 if not, or if something failed.
 package main
 
 import (
