@@ -29,8 +29,8 @@ type configuredKey struct{}
 //
 // A server looks for rescheduled tasks once a tick, DelayedTaskCheckInterval, and for
 // other tasks every TaskCheckInterval while its queues are empty. Configure sets each
-// of them to 100 ms if cfg does not set it; asynq's defaults are 5 seconds and 1
-// second. An idle server then sends Redis about thirty commands a second for each
+// of these intervals to 100 ms if cfg does not set it; asynq's defaults are 5 seconds
+// and 1 second. An idle server then sends Redis about thirty commands a second for each
 // queue. If the tasks of a busy key take less than a tick, the key is free for a part
 // of each tick.
 //

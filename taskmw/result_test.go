@@ -65,7 +65,7 @@ func TestWriteResult(t *testing.T) {
 }
 
 // TestWriteResult_ReplayedInside checks that an outer Idempotent stores the result that
-// an inner one replays.
+// an inner Idempotent replays.
 func TestWriteResult_ReplayedInside(t *testing.T) {
 	t.Parallel()
 	l := memLocker(t)

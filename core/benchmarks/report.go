@@ -217,8 +217,7 @@ func (r *Row) wrongs() (all []string) {
 	return all
 }
 
-// failures returns what wrongs returns for the rows of the kit and for the rows with
-// overlaps.
+// failures returns the wrongs of the rows of the kit, and of the rows with overlaps.
 func (s *Section) failures() (all []string) {
 	for _, r := range s.Rows {
 		if r.Overlaps == 0 && r.Kind != Kit {

@@ -50,7 +50,7 @@ type Saver interface {
 // The database decides the result of the run, whatever fn returns. If the transaction
 // was committed, Do returns a, even if fn returned an error because the reply to COMMIT
 // was lost. If the transaction was rolled back, the run has failed, and Do returns an
-// error even if fn returned none. After Commit, the context of fn is never canceled
+// error even if fn returned no error. After Commit, the context of fn is never canceled
 // with cause core.ErrLost.
 //
 // Commit is for the outermost level of the transaction. A rollback to a savepoint, as

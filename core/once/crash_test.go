@@ -119,7 +119,7 @@ func TestCrash(t *testing.T) {
 	})
 }
 
-// settle makes the call of key, and a second one, which must have the same result.
+// settle makes the call of key twice. The second call must have the same result.
 func settle(t *testing.T, o *once.Once, db *redis.Client, key string) (*runs, once.Outcome) {
 	t.Helper()
 	var r runs

@@ -11,8 +11,8 @@
 // A run is executed under a lease, which is extended during the run. One step saves the
 // run's answer and releases the lease, if no other run has begun or saved in the
 // meantime. So a holder that was paused for too long never overwrites its successor's
-// answer. If it has no successor, its answer is stored even though the lease was lost.
-// A first run needs two calls to the store, a replay one.
+// answer. If the holder has no successor, the answer is stored even though the lease
+// was lost. A first run needs two calls to the store, a replay one.
 //
 // # Records
 //

@@ -95,7 +95,7 @@ func TestLateAnswer(t *testing.T) {
 		}
 		replayed(t, other, charge("1"), "another", 2)
 	})
-	// A run that fails after Close does not count as one that died.
+	// A run that fails after Close does not count as a run that died.
 	sim(t, "failure after Close", func(t *testing.T) {
 		store := memstore.New()
 		o, fn := closing(t, store, nil, once.AtMostOnce())

@@ -170,8 +170,8 @@ func answered(call func() error) error {
 	}
 }
 
-// race sends n claims once each, all at the same time, and returns the granted one. It
-// fails the case unless exactly one is granted.
+// race sends n claims once each, all at the same time, and returns the granted claim.
+// It fails the case unless exactly one claim is granted.
 func (e *env) race(n int, claim func() store.Claim) store.Claim {
 	e.Helper()
 	var all sync.WaitGroup

@@ -14,7 +14,7 @@ import (
 )
 
 // startLimit is the maximum time until a server serves. On a busy machine, three
-// ZooKeeper servers that start together need most of it.
+// ZooKeeper servers that start together need most of this time.
 const startLimit = 2 * time.Minute
 
 // Process is a process that a test started. It is killed at the end of the test. On

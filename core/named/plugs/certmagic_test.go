@@ -180,8 +180,8 @@ func (c *child) goOn() {
 func TestCertmagic(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
-	// begin starts two processes. The second one waits for the first, whose authority is
-	// issuing.
+	// begin starts two processes. The second process waits for the first process, whose
+	// authority is issuing.
 	begin := func(t *testing.T, ttl time.Duration) (first, second *child) {
 		t.Helper()
 		t.Parallel()
