@@ -23,7 +23,7 @@ import (
 
 // BenchmarkBusyKey runs for ten seconds. One key has 1,000 tasks, each of 100 ms. The
 // benchmark reports how many of these tasks are done per second, and the share of the tasks
-// of other keys that are done meanwhile.
+// of other keys that are done in this time.
 func BenchmarkBusyKey(b *testing.B) {
 	const span = 10 * time.Second
 	addr := testserver.StartRedis(b).Addr

@@ -16,9 +16,10 @@ import (
 // time for the handler: a tenth of the time until the task's deadline, at most 5
 // seconds.
 //
-// With Reschedule, a task that is not on its last attempt waits only if no other task
-// of its key waits in the same server of Configure, and if waiting tasks take fewer
-// than half of the server's slots.
+// With Reschedule, a server of Configure limits the number of waiting tasks. At most
+// one task of each key waits. All waiting tasks together take at most half of the
+// server's slots, or the only slot. These limits do not apply to a task on its last
+// attempt.
 type Busy int
 
 // The policies for busy keys.
@@ -28,11 +29,11 @@ const (
 	// If another task of the key already waits, the task is rescheduled without a wait.
 	// With Configure a rescheduled task is not a failure: it uses up no retry, and the
 	// ErrorHandler is not called. As many tasks as the key can serve come back within a
-	// tick of the server (see Configure), and the others within 30 seconds.
+	// tick of the server (see Configure), and the other tasks within 30 seconds.
 	//
 	// asynq archives a task that is rescheduled on its last attempt. So on its last
 	// attempt a task waits in-line for as long as its deadline allows, regardless of
-	// core.Wait and of other waiting tasks, and fails only after that.
+	// core.Wait and of other waiting tasks. The task fails only after this wait.
 	Reschedule Busy = iota
 	// Wait works like Reschedule, but waits in-line for as long as the task's deadline
 	// allows. Many such tasks on one key can take all slots of a server.
@@ -43,9 +44,9 @@ const (
 	// Skip does not wait, unless core.Wait sets a wait. The task counts as done.
 	Skip
 	// Fail waits for a second, or for a tenth of the time until the task's deadline if
-	// that is less, even if another task of the key waits, and on a last attempt too. The
-	// task then fails as after an error of its handler: it uses up a retry, and is
-	// archived if it had none left.
+	// that is less. It waits even if another task of the key waits, and even on a last
+	// attempt. The task then fails as after an error of its handler: it uses up a retry,
+	// and is archived if it has no retry left.
 	Fail
 )
 
@@ -60,12 +61,12 @@ type delivery struct {
 	server     bool          // the task is processed by a server, and not in a unit test
 	configured bool          // the server was configured by Configure
 	last       bool          // the task is archived if this attempt fails
-	left       time.Duration // the time until its deadline, or forever
+	left       time.Duration // the time until the task's deadline, or forever
 
 	// The fields below are used only if configured is set.
 	crowds  *crowds
 	task    string
-	places  []place   // the keys that it acquires
+	places  []place   // the keys that the delivery acquires
 	crowd   *crowd    // the crowd with which the task comes back if its key stays busy
 	waits   bool      // the task counts as a waiting task
 	refused bool      // the task must not wait
@@ -113,7 +114,8 @@ func (d *delivery) leave(granted bool) {
 	}
 }
 
-// begin records that the delivery was granted its keys. They count as held until end.
+// begin records that the delivery was granted its keys. The keys count as held until
+// end.
 func (d *delivery) begin() {
 	if d.places != nil {
 		d.began = time.Now()
@@ -129,8 +131,8 @@ func (d *delivery) end() {
 	}
 }
 
-// patience returns the time for which the delivery waits in-line. asked is the time set
-// by core.Wait, or negative if it is not set.
+// patience returns the time for which the delivery waits in-line. asked is the time of
+// core.Wait, or negative without core.Wait.
 func (b Busy) patience(d *delivery, asked time.Duration) time.Duration {
 	wait := asked
 	switch {

@@ -33,7 +33,7 @@ type plan struct {
 	Workers    int
 }
 
-// jobs is the handler of these servers.
+// jobs is the handler of a server with a plan.
 type jobs struct {
 	plan
 	db *redis.Client

@@ -14,31 +14,31 @@ const (
 	inLine = 1
 	// soonAtMost limits the tasks of a key that come back within a tick.
 	soonAtMost = 64
-	// rateAtMost limits the number of tasks that a key is expected to run in a period
-	// because its tasks are short. Tasks that have run in a period count without this limit.
+	// rateAtMost limits an estimate: the tasks that a key can run in a period, computed from
+	// the duration of its tasks. The count of tasks that have run in a period has no such
+	// limit.
 	rateAtMost = 16
 	// laterAtLeast is the minimum number of tasks of a key that come back each second.
 	laterAtLeast = 20
 	// laterAtMost is the maximum pause. A long pause can leave a key unused. With a
-	// short pause, each of very many tasks comes back more often while its key is still
-	// busy.
+	// short pause, many tasks come back while their key is still busy.
 	laterAtMost = 30 * time.Second
 )
 
 // place is a key for which tasks can wait.
 type place struct {
 	locker *core.Locker
-	run    string // the name of an Idempotent, whose keys differ from those of a Lock
+	run    string // the name of an Idempotent, or "" for a Lock
 	key    string
 }
 
 // crowds has the tasks of one server that find their keys busy, by key. It decides
-// which task waits in a worker's slot, and when the others come back.
+// which task waits in a worker's slot, and when the other tasks come back.
 type crowds struct {
 	tick    time.Duration // interval at which the server takes up rescheduled tasks
 	period  time.Duration // interval in which all due tasks come back
 	waiting int           // the number of tasks that wait, for any key
-	most    int           // the limit of waiting, except for tasks that have to wait
+	most    int           // the limit of waiting; tasks that must wait can exceed it
 
 	mu    sync.Mutex
 	of    map[place]*crowd
@@ -53,8 +53,8 @@ type crowd struct {
 	hold    time.Duration // a moving average of the times for which tasks had the key; 0 if unknown
 
 	period    int64                // the period of the fields below
-	soon      map[string]time.Time // the times of the refusals of tasks that come back at the next tick, by ID
-	ran, last int                  // the number of tasks that had the key, in this period and in the one before
+	soon      map[string]time.Time // time of refusal, by ID, of tasks of the next tick
+	ran, last int                  // number of runs in this period and in the one before
 }
 
 func newCrowds(tick time.Duration, slots int) *crowds {
@@ -171,7 +171,7 @@ func (c *crowd) begin(now time.Time, period time.Duration) {
 
 // pause returns the time until a refused task comes back; 0 means the next tick. As
 // many tasks as the key can still run in this period come back at the next tick. The
-// others are spread over the next periods.
+// other tasks are spread over the next periods.
 func (s *crowds) pause(c *crowd, task string) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()

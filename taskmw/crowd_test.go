@@ -72,8 +72,8 @@ func (s *stream) refusals() int {
 	return s.refused
 }
 
-// stays waits until the same want deliveries of hot tasks, and no others, have been in
-// progress during 20 refusals.
+// stays waits until the hot deliveries in progress have not changed during 20 refusals.
+// Their number has to be want.
 func (s *stream) stays(t *testing.T, want int) {
 	t.Helper()
 	var old map[int]bool

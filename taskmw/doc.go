@@ -5,10 +5,10 @@
 //	err := server.Run(mux)
 //
 // Tasks of one account now run one at a time, on whichever server. This holds even when
-// asynq delivers a task again during its first run: after its time-out, after a lost
-// lease, or after a shutdown. The handler finds its lease, and the fencing token, by
-// core.LeaseFromContext(ctx); ctx is canceled when the lease is lost. Even then asynq
-// accepts the handler's result, including nil. So check ctx before you commit.
+// asynq delivers a task again during its first run: after a time-out, after the loss of
+// asynq's own lease, or after a shutdown. The handler finds its lease, and the fencing
+// token, by core.LeaseFromContext(ctx); ctx is canceled when the lease is lost. asynq
+// accepts the handler's result even after the loss, so check ctx before you commit.
 //
 // Code outside asynq takes the same lock with core.Key:
 //
@@ -19,9 +19,8 @@
 //
 //	err := taskmw.WriteResult(ctx, task, receipt) // in place of task.ResultWriter().Write(receipt)
 //
-// A handler that has succeeded, but whose work a later task has to do again, calls
-// once.NotFinal(ctx) and returns nil. Its task is done, and the next task under the key
-// runs:
+// If a later task has to do the work again, the handler calls once.NotFinal(ctx) and
+// returns nil. The handler's own task is done, and the next task under the key runs:
 //
 //	if receipt.Pending {
 //		once.NotFinal(ctx)
@@ -44,8 +43,9 @@
 // # Keys
 //
 // [Payload], [Header], [TaskID] and [Type] take one value from the task, and [Join]
-// combines several. Your own [KeyFunc] can find a key in any other way. A task is
-// refused if its key is ambiguous, because the handler might read the other value.
+// combines several. Your own [KeyFunc] can find a key in any other way. A task whose
+// payload has the field twice is refused, because the handler might read another value
+// than the middleware.
 //
 // A middleware that is mounted with mux.Use applies to every task of the mux, and
 // archives tasks without the key. If some tasks need no lock, wrap one handler, or a
@@ -64,7 +64,7 @@
 //	done before                            done, with the result of WriteResult
 //	done before, the result not stored     done, without a result
 //	its run is in progress elsewhere       as a busy key, see Busy
-//	another payload under the same key     archived
+//	another type or payload under the key  archived
 //	its run died midway, or timed out
 //	while it ran, with AtMostOnce          archived
 //
@@ -75,31 +75,31 @@
 //
 // The server decides whether an error is a failure. So a middleware alone cannot
 // reschedule a task without using up a retry: pass the server's configuration through
-// [Configure]. Without it, the Locker's observer is notified of core.Misused, once for
-// each middleware.
+// [Configure]. On a server without Configure, each middleware notifies the Locker's
+// observer of core.Misused when it first reschedules a task.
 //
 // # Busy keys and other tasks
 //
-// A busy key takes two slots of a server: one of its tasks runs, and another one waits
-// for up to a second. All other tasks of that key are rescheduled at once. Waiting tasks
-// of all busy keys together take at most half of the slots, or one slot if the server has
-// a single one.
+// A busy key takes two slots of a server: one task of the key runs, and another task
+// waits for up to a second. All other tasks of that key are rescheduled at once. Waiting
+// tasks of all busy keys together take at most half of the slots, or the only slot of a
+// server with one slot.
 //
-// asynq stores the time of a rescheduled task in whole seconds, and looks for such
-// tasks once a tick, DelayedTaskCheckInterval. So of each key, only slightly more tasks
-// come back within a tick than have recently run; the others are spread over the next 30
-// seconds. A key is in use nearly all the time if its tasks take a tick or longer. With
+// asynq stores the time of a rescheduled task in whole seconds. It looks for rescheduled
+// tasks once a tick, which lasts DelayedTaskCheckInterval. Of each key, slightly more tasks
+// come back within a tick than have recently run. The other tasks are spread over the next
+// 30 seconds. A key is in use nearly all the time if its tasks take a tick or longer. With
 // shorter tasks or a longer tick, about two tasks of the key run in each tick. So leave
 // DelayedTaskCheckInterval and TaskCheckInterval unset (Configure then sets 100 ms), or set
-// both to the duration of a task.
+// each of them to the duration of a task.
 //
 // These limits do not apply to tasks with the policies Wait and Fail, to tasks on their last
-// attempt, and on a server without Configure. All such tasks wait in their slots.
+// attempt, and to tasks on a server without Configure. All such tasks wait in their slots.
 //
 // # Last attempts
 //
 // A task on its last attempt waits for its key until shortly before its deadline,
-// because asynq has no way to deliver it again (v0.26.0):
+// because asynq v0.26.0 has no way to deliver the task again:
 //
 //   - handleFailedMessage in processor.go archives a task with msg.Retried >=
 //     msg.Retry before it calls Config.IsFailure. Neither the error nor the
@@ -109,17 +109,17 @@
 //   - recoverLeaseExpiredTasks in recoverer.go archives such a task too, so abandoning
 //     the task does not help.
 //   - Client.Enqueue refuses a task under the same ID with ErrTaskIDConflict while the
-//     first one exists. A copy under another ID is another task: TaskID and
-//     asynq.Unique do not recognize it, and after a crash or a shutdown between the two
-//     steps both tasks exist.
+//     first task exists. A copy under another ID is another task: TaskID and
+//     asynq.Unique do not recognize the copy. If the server crashes or shuts down after
+//     it has enqueued the copy, both tasks exist.
 //
-// These waits affect all other tasks. If one busy key has as many last attempts as the
-// server has slots, the server processes nothing until they get the key or time out,
-// after 30 minutes by asynq's default. A busy key never causes a last attempt, because
-// rescheduled tasks use up no retry. Only tasks whose handler failed, or tasks without
-// retries, have a last attempt. So give locked tasks spare retries (asynq's default is
-// 25) and an asynq.Timeout near their usual duration. Or use the policy Fail: a busy task
-// on its last attempt then waits for a second and is archived.
+// These waits affect all other tasks. Suppose that one busy key has as many last attempts
+// as the server has slots. The server then processes nothing until these tasks get the
+// key or time out. asynq's default time-out is 30 minutes. A busy key never causes a last
+// attempt, because rescheduled tasks use up no retry. Only tasks whose handler failed, or
+// tasks without retries, have a last attempt. So give locked tasks spare retries (asynq's
+// default is 25) and an asynq.Timeout near their usual duration. Or use the policy Fail:
+// a busy task on its last attempt then waits for a second and is archived.
 //
 // # Time
 //
@@ -130,7 +130,7 @@
 // A handler that hangs does not keep its key forever. If the task has a deadline, as by
 // asynq's default, the lease gets a core.MaxHold of the time until the deadline plus
 // one TTL. After that the lease is not extended, and the key is free within another
-// TTL. A MaxHold in Acquire, or among the Locker's defaults, replaces it.
+// TTL. A MaxHold in Acquire, or among the Locker's defaults, replaces this limit.
 //
 // A worker that dies keeps its key for a TTL, 30 seconds by default. asynq needs one to
 // two minutes to notice the death, so the key delays nothing. Shut the server down
@@ -139,14 +139,14 @@
 // # Scheduled jobs
 //
 // If each replica runs a scheduler, every replica enqueues a task at each scheduled time.
-// This middleware runs the first of these tasks and skips the others:
+// This middleware runs the first of these tasks and skips the other tasks:
 //
 //	taskmw.Lock(locks, "report", taskmw.Type(), taskmw.OnBusy(taskmw.Skip),
 //		taskmw.Acquire(core.KeepFor(30*time.Second)))
 //
-// KeepFor has to be longer than the time between the first and the last task of one
-// scheduled time. It has to be shorter than the interval of the schedule, by more than the
-// maximum delay of a task. Half of the interval is a good choice. The schedulers need a time of day
-// ("0 * * * *"), because "@every" counts from the start of each scheduler. A job that
-// fails also keeps its key, so a retry within that time is skipped too.
+// KeepFor has to be longer than the time between the first and the last task of one scheduled
+// time. It has to be shorter than the interval of the schedule, by more than the maximum delay
+// of a task. Half of the interval is a good choice. The schedulers need a time of day
+// ("0 * * * *"), because "@every" counts from the start of each scheduler. A job that fails also
+// keeps its key, so a retry within the time of KeepFor is skipped too.
 package taskmw

@@ -36,12 +36,12 @@ func hasRun(err error) bool {
 type contention struct {
 	failure
 	after   time.Duration // the time until the holder's lease expires, or 0 if unknown
-	crowded bool          // whether pause is known
+	crowded bool          // pause is set
 	pause   time.Duration // the time until the task is delivered again
 }
 
-// isContention reports whether a task with this error only has to be delivered again,
-// or removed.
+// isContention reports whether err is the error of a task that did not run because its
+// key was busy. Such a task is delivered again, or is removed.
 func isContention(err error) bool {
 	return err != nil && errors.As(err, new(*contention))
 }

@@ -22,18 +22,19 @@ import (
 // prevents another run after a run that died midway.
 //
 // A failed task runs again when asynq tries again, and once.AttemptFromContext reports
-// the number of the attempt to the handler. With once.AtMostOnce, a run counts as one
-// that died midway if the handler returns an error and its context is done, or if the
-// error matches context.Canceled or context.DeadlineExceeded: the handler's progress is
-// then unknown. After other errors the task runs again. If the handler calls
-// once.NotFinal and returns nil, this task is done, and a later one under its key runs
-// again. While the task runs elsewhere the key is busy, see Busy. A task is archived if
-// its type or payload differs from that of the first task under its key.
+// the number of the attempt to the handler. With once.AtMostOnce, a failed run counts
+// as a run that died midway if the handler's progress is unknown. The progress is
+// unknown if the handler's context is done, or if the error matches context.Canceled,
+// context.DeadlineExceeded or once.ErrIndeterminate. After other errors the task runs
+// again. If the handler calls once.NotFinal and returns nil, this task is done, and a
+// later task under its key runs. While the task runs elsewhere the key is busy, see
+// Busy. A task is archived if its type or payload differs from the type or payload of
+// the first task under its key.
 //
 // The handler runs under the context of a lease, which is derived from the task's own
 // context, and is canceled when the lease is lost. The handler's result counts even if
-// its success could not be stored: the task is done, but a later one may run again.
-// Like the lock of Lock, the run is held until the handler returns.
+// its success could not be stored: the task is done, but a later task under its key may
+// run. Like the lock of Lock, the run is held until the handler returns.
 //
 // A result that the handler writes by WriteResult is stored with the run, and is the
 // result of later tasks too.
@@ -43,10 +44,10 @@ import (
 // tried again.
 //
 // A task that an inner Lock refuses does not count as an attempt, unless code between the
-// two has called once.AttemptFromContext. The Lock refuses a task if its key is busy, bad
-// or missing, or if the store is unavailable. Mount Idempotent inside a Lock if duplicates
-// are rare. With Idempotent outside, a task that finds the lock busy costs two more calls
-// to the store.
+// two middlewares has called once.AttemptFromContext. The Lock refuses a task if its key
+// is busy, bad or missing, or if the store is unavailable. Mount Idempotent inside a Lock
+// if duplicates are rare. With an outer Idempotent, a task that finds the lock busy costs
+// two more calls to the store.
 //
 // Idempotent panics if o or key is nil, if name is not of the form [A-Za-z0-9._-]+ or
 // has more than 64 bytes, or if an option is nil or for Lock only. The middleware is

@@ -8,10 +8,10 @@ import (
 	"github.com/lockkit/lockkit/core/keys"
 )
 
-// KeyFunc finds in a task the key to lock. After an error that matches core.ErrInvalid
-// the task is archived, because the task is wrong. After any other error the task is
-// tried again. The text of the KeyFunc's error is not stored with the task. An
-// ErrorHandler finds that error with errors.Is and errors.As.
+// KeyFunc returns the key of a task. After an error that matches core.ErrInvalid the
+// task is archived, because the task is wrong. After any other error the task is tried
+// again. The text of the KeyFunc's error is not stored with the task. An ErrorHandler
+// finds that error with errors.Is and errors.As.
 //
 // The result is one part of the key, without control characters, or several parts with
 // U+001F between them, as Join makes them: parts "a" and "b" under the name "order"

@@ -15,16 +15,16 @@ import (
 
 // Lock returns a middleware that runs tasks under a lock. It locks core.Key(name, key),
 // or core.Key(name, parts...) if Join made the key. The option Also adds further keys.
-// Busy has the policies for a task whose key is busy; they need a server configured by
-// Configure.
+// Busy has the policies for a task whose key is busy. The policies Reschedule and Wait
+// need a server configured by Configure.
 //
 // The handler runs under the lease's context, which is derived from the task's own
 // context, and is canceled when the lease is lost. The handler's result counts even if
 // the lease is lost. The lock is released when the handler has returned or panicked,
 // and not before. When a task times out, asynq delivers it again while the old handler
-// still runs, and the new delivery waits for the old handler. A handler that hangs does
-// not hold the key forever: a MaxHold of the time until the task's deadline plus one
-// TTL is set, see Acquire.
+// still runs, and the new delivery waits for the old handler. If the task has a
+// deadline, a handler that hangs does not hold the key forever. The lease then has a
+// MaxHold: the time until the deadline plus one TTL, see Acquire.
 //
 // Lock panics if l or key is nil, if name is not of the form [A-Za-z0-9._-]+ or has
 // more than 64 bytes, if an option is nil or for Idempotent only, or if an acquire
@@ -113,7 +113,7 @@ type terms struct {
 	bounded bool // there is a MaxHold
 }
 
-// termsOf returns the terms of the options. It panics if they are not allowed.
+// termsOf returns the terms of the options. It panics if an option is not allowed.
 func termsOf(what string, l *core.Locker, opts []core.AcquireOption) terms {
 	wait, err := adapter.Check(l, opts...)
 	if err != nil {
@@ -147,8 +147,9 @@ func middleware(process func(ctx context.Context, t *asynq.Task, next asynq.Hand
 	}
 }
 
-// isNotFound reports whether h is the handler of a mux for tasks without a handler. A
-// lock around it would archive tasks without the key, such as those of a newer program.
+// isNotFound reports whether h is the handler that a mux calls for tasks without a
+// handler. A lock around this handler would archive tasks without the key, such as
+// tasks of a newer program.
 func isNotFound(h asynq.Handler) bool {
 	f, ok := h.(asynq.HandlerFunc)
 	return ok && reflect.ValueOf(f).Pointer() == reflect.ValueOf(asynq.NotFound).Pointer()

@@ -19,7 +19,7 @@ import (
 )
 
 // TestLock runs without a server, like a unit test of a handler. asynq then passes no
-// data of the task, and the middleware works without it.
+// data of the task, and the middleware has to work without this data.
 func TestLock(t *testing.T) {
 	t.Parallel()
 

@@ -26,7 +26,7 @@ type config struct {
 // for at most a TTL beyond the task's deadline, and then expires within another TTL.
 //
 // Acquire is an option of Lock, which panics if a value is not allowed. once.Acquire
-// has the options with which Idempotent claims its runs.
+// sets the options with which Idempotent claims its runs.
 func Acquire(opts ...core.AcquireOption) Option {
 	opts = append([]core.AcquireOption(nil), opts...)
 	for _, o := range opts {
@@ -39,9 +39,9 @@ func Acquire(opts ...core.AcquireOption) Option {
 
 // Also makes Lock lock more keys under the same lease, all or nothing. For example, a
 // transfer locks both accounts. Each key is a value under the middleware's name, in the
-// same name space as the first. The order of the keys does not matter, a key may come
-// twice, and two tasks with the same keys do not deadlock. Several Alsos add up. Also
-// is an option of Lock.
+// same name space as the first key. The order of the keys does not matter, a key may
+// come twice, and two tasks with the same keys do not deadlock. Several Alsos add up.
+// Also is an option of Lock.
 func Also(keys ...KeyFunc) Option {
 	keys = clone("Also", keys)
 	return func(g *config) { g.also = append(g.also, keys...) }
@@ -49,8 +49,9 @@ func Also(keys ...KeyFunc) Option {
 
 // Fingerprint sets the parts of a task that have to be the same in all tasks with one
 // key. The default is type and payload. Fingerprint is for payloads that differ in
-// unimportant fields, such as a trace ID. If of returns "" or an error, the task fails as
-// if its KeyFunc had. Fingerprint is an option of Idempotent.
+// unimportant fields, such as a trace ID. If of returns "", the task is archived. An
+// error of of has the same effect as an error of a KeyFunc. Fingerprint is an option of
+// Idempotent.
 func Fingerprint(of KeyFunc) Option {
 	if of == nil {
 		panic("taskmw: Fingerprint: the function is nil")
@@ -67,10 +68,11 @@ func OnBusy(b Busy) Option {
 }
 
 // FailOpen lets a Lock's tasks run without the lock if the store is unavailable. By
-// default they fail. A busy or lost key and a closed Locker are treated as without
-// FailOpen. core.Unlocked(ctx) reports to the handler that it runs without the lock,
-// core.RanUnlocked events count such tasks, and a grant whose answer was lost is
-// cleaned up.
+// default they fail. FailOpen does not apply if the key is busy, if an outer lock was
+// lost, or if the Locker is closed. In the handler, core.Unlocked(ctx) reports whether
+// the task runs without the lock. Each such task notifies the Locker's observer of
+// core.RanUnlocked. If the store has granted the lock and the reply was lost, the grant
+// is released in the background.
 //
 // Use FailOpen if two tasks at once only cost time: a cache fill, or a report that is
 // made twice. Do not use it if they cost money: a charge, or a booking. FailOpen has an

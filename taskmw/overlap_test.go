@@ -15,7 +15,7 @@ import (
 )
 
 // TestOverlap checks tasks that asynq delivers again while their first handler still
-// runs (hazard 61). TTLs are 30 seconds unless a test sets another one. So an event
+// runs (hazard 61). TTLs are 30 seconds unless a test sets another TTL. So an event
 // within that time did not wait for an expiry.
 func TestOverlap(t *testing.T) {
 	t.Parallel()
@@ -39,7 +39,7 @@ type stuck struct {
 	gauge
 	begun, release chan struct{}
 	returned       atomic.Bool
-	early          atomic.Int32 // calls that began while the first one ran
+	early          atomic.Int32 // calls that began while the first call ran
 }
 
 func newStuck(t *testing.T) *stuck {

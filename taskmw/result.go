@@ -43,15 +43,16 @@ func WriteResult(ctx context.Context, t *asynq.Task, data []byte) error {
 	return err
 }
 
-// Commit stores the success of the task of ctx, with the result that WriteResult has
-// written, in the caller's own transaction tx, as once.Commit does. The handler's
-// effect and its success are committed together, or neither is. The handler first
-// writes the result, then calls Commit as the last statement of the transaction, and
-// then commits the transaction. A result that is written after Commit is not stored.
+// Commit stores the success of a task in the caller's own transaction tx, as
+// once.Commit does. The result that WriteResult has written is stored with the success.
+// ctx is the handler's context. The handler's effect and its success are committed
+// together, or neither is. The handler first writes the result, then calls Commit as
+// the last statement of the transaction, and then commits the transaction. A result
+// that is written after Commit is not stored.
 //
 // Commit fails like once.Commit, and with core.ErrInvalid if there is no Idempotent
 // around the handler. Do not pass the ctx of a once.Do inside the handler: Commit would
-// store the result as the response of that run.
+// store the result as the answer of that run.
 func Commit(ctx context.Context, tx once.Saver) error {
 	var a once.Answer
 	if r, ok := ctx.Value(resultKey{}).(*result); ok {
@@ -70,7 +71,8 @@ type result struct {
 	kept once.Answer
 }
 
-// noting returns a context in which WriteResult records the result, and that result.
+// noting returns a new result, and a context with which WriteResult records data in
+// this result.
 func noting(ctx context.Context) (context.Context, *result) {
 	r := &result{}
 	r.outer, _ = ctx.Value(resultKey{}).(*result)

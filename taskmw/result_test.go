@@ -42,7 +42,7 @@ func TestWriteResult(t *testing.T) {
 		{"plain", "unseen", ""},
 	} {
 		before := runs.Load()
-		// The outer middleware replays the first task's result to the second one.
+		// The outer middleware replays the first task's result to the second task.
 		for i, payload := range []string{`{"id":"` + c.kind + `"}`, `{"id":"` + c.kind + `"}`} {
 			want := c.first
 			if i > 0 {
@@ -65,7 +65,7 @@ func TestWriteResult(t *testing.T) {
 }
 
 // TestWriteResult_ReplayedInside checks that an outer Idempotent stores the result that
-// an inner one replays.
+// an inner Idempotent replays.
 func TestWriteResult_ReplayedInside(t *testing.T) {
 	t.Parallel()
 	l := memLocker(t)

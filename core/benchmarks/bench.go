@@ -14,7 +14,7 @@ import (
 type scale struct {
 	name   string
 	rounds int
-	window time.Duration // duration of one round of one contender, in most scenarios
+	window time.Duration // time unit of a round of one contender, in most scenarios
 
 	drain time.Duration // time to wait for the last waiters of a round
 
@@ -30,7 +30,7 @@ type scale struct {
 
 	held       int
 	heldWindow time.Duration
-	heldAll    bool // all contenders that support it, not only the best known
+	heldAll    bool // also measure lockkit plain keys and redsync
 
 	replays int
 }
@@ -134,7 +134,7 @@ func (b *bench) interleave(s *Section, n int, stations []station) error {
 	var errs []error
 	for round := range n {
 		for k := range stations {
-			// The order rotates, so that no station always follows the same one.
+			// The order rotates, so that no station always follows the same station.
 			i := (k + round) % len(stations)
 			if over[i] || len(errs) > 0 {
 				continue
@@ -145,8 +145,8 @@ func (b *bench) interleave(s *Section, n int, stations []station) error {
 			}
 			runtime.GC()
 			o, err := stations[i].round(round)
-			// A peer may hang occasionally. That is recorded as a note, and the other
-			// figures are kept.
+			// A peer may hang occasionally. The hang is recorded as a note, and the
+			// other figures are kept.
 			for range 2 {
 				if err == nil || stations[i].kind == Kit || context.Cause(b.ctx) != nil {
 					break

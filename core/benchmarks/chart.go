@@ -30,7 +30,7 @@ type lane struct {
 // bar is a contender in a lane.
 type bar struct {
 	row     *Row
-	speed   float64 // in multiples of the best peer: 2 is twice as fast, whatever the figure counts
+	speed   float64 // in multiples of the best peer: 2 is twice as fast, for rates and for times
 	bounded bool    // its true speed is lower
 }
 

@@ -32,8 +32,8 @@ type errand struct {
 // child. Its value is the child's errand.
 const childVariable = "LOCKKIT_BENCHMARKS_CHILD"
 
-// modes are the tasks of children. Each one prepares itself, calls start and returns a
-// result.
+// modes are the tasks of children. Each task makes its preparations, calls start and
+// returns a result.
 var modes = map[string]func(ctx context.Context, e errand, l *locks, start func()) (any, error){
 	"load":    loadChild,
 	"handoff": handoffChild,
@@ -42,8 +42,8 @@ var modes = map[string]func(ctx context.Context, e errand, l *locks, start func(
 
 // runChild does the errand if this process is a child, and reports whether it is one. A
 // child writes a line when it is ready, starts when it reads a line, and writes its
-// result. It exits when its standard input is closed, at the latest when its parent
-// exits.
+// result. A child exits when its standard input is closed, at the latest when its
+// parent exits.
 func runChild() (child bool, code int) {
 	text := os.Getenv(childVariable)
 	if text == "" {

@@ -43,7 +43,7 @@ func (b *bareLease) Release(ctx context.Context) error {
 }
 
 // token is the right to continue, which goroutines pass to each other in the server.
-// This is the fastest way from one process to another that Redis has.
+// Redis has no faster way from one process to another.
 type token struct {
 	client *redis.Client
 	key    string

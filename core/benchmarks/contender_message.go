@@ -8,10 +8,10 @@ import (
 )
 
 // bareMessage is the simplest lock that a release can pass on by message. A script
-// checks that the caller has the lock, makes the waiter its owner, and notifies the
-// waiter. It has no token and no order, and no expiry except the key's. It does not
-// check whether the waiter still listens, and only one process can wait. The cost is one
-// script and one message.
+// checks that the caller has the lock, makes the waiter the owner of the lock, and
+// notifies the waiter. The lock has no token and no order, and no expiry except the
+// expiry of the key. It does not check whether the waiter still listens, and only one
+// process can wait. The cost is one script and one message.
 func bareMessage() contender {
 	return contender{name: "bare message", kind: Bare, direct: []string{"subscribe"}, open: openMessage}
 }

@@ -1,6 +1,8 @@
 // Command benchmarks compares the kit with its peers and with the bare commands of
-// go-redis. All use one redis-server, which the program starts on a free port of
-// 127.0.0.1 and stops. If taskset is installed, the server runs on one processor only.
+// go-redis. In most scenarios all contenders use one redis-server, which the program
+// starts on a free port of 127.0.0.1 and stops. If taskset is installed, this server
+// runs on one processor only. Other scenarios use several Redis servers, SQL databases
+// or ZooKeeper.
 //
 //	make bench               # all scenarios, some minutes; writes result.json, chart.svg and the table of README.md
 //	make bench SHORT=1       # a quick look, writes nothing
@@ -11,12 +13,13 @@
 // Contenders alternate round by round, so that disturbances of the machine affect all of
 // them. A figure is the median of the rounds. A ratio is the median of the rounds'
 // ratios to the best peer. The program counts the holders of each key inside every
-// critical section. It reports two holders at once, and then fails.
+// critical section. If a key has two holders at once, the program reports the overlap
+// and fails.
 //
 // Commands are the commands that clients send. Calls include the commands that scripts
 // call in the server. The bytes and the server's CPU time are read from INFO.
-// Allocations and CPU time of the client are those of the whole process, including the
-// loop that drives it. The program runs on Unix only.
+// Allocations and CPU time of the client are the figures of the whole process,
+// including the loop that makes the calls. The program runs on Unix only.
 //
 // It is a Go module of its own, which keeps the peers out of the kit's go.mod.
 package main

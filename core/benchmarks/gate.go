@@ -5,7 +5,7 @@ import "sync/atomic"
 // gate counts the callers in the critical section of one key.
 type gate struct {
 	inside   *atomic.Int64 // may be shared with other processes
-	overlaps *atomic.Int64 // how often a holder found another one inside
+	overlaps *atomic.Int64 // the number of times that a holder found another holder inside
 }
 
 func newGate() gate { return gate{inside: new(atomic.Int64), overlaps: new(atomic.Int64)} }

@@ -32,8 +32,8 @@ type counts struct {
 	Overlaps int64
 	Errors   int64
 	Error    string // the first error
-	Unserved int64  // goroutines that still waited long after all others had finished
-	Stuck    int64  // those of them that did not return after their context was canceled
+	Unserved int64  // goroutines that had not finished within drain after the window
+	Stuck    int64  // goroutines that did not return after their context was canceled
 }
 
 // turn counts the cycles of one goroutine, in a separate cache line.

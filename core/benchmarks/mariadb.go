@@ -46,7 +46,8 @@ func hasMariaDB() bool {
 }
 
 // startMariaDB starts a server on a free port of 127.0.0.1, with the default settings
-// except for its place: a commit waits for the disk. It has an empty database mariaFirst.
+// except for paths, address, name resolution and native I/O. A commit waits for the
+// disk. The server has an empty database mariaFirst.
 func startMariaDB(ctx context.Context) (*mariaServer, error) {
 	if !hasMariaDB() {
 		return nil, errNoMariaDB
@@ -122,9 +123,9 @@ func runMariaDB(ctx context.Context, dir string) (*mariaServer, error) {
 	return nil, errors.Join(err, s.end())
 }
 
-// open returns a pool of conns connections to a database, and counts their writes. It
-// puts the parameters of a statement into its text, which saves a round trip for a
-// statement that is not prepared.
+// open returns a pool of conns connections to a database, and counts their writes. The
+// pool puts the parameters of a statement into the statement's text. This saves a round
+// trip for a statement that is not prepared.
 func (s *mariaServer) open(database string, conns int, writes *atomic.Int64) (*sql.DB, error) {
 	config := mysql.NewConfig()
 	config.User, config.Net, config.Addr, config.DBName, config.InterpolateParams = "root", "tcp", s.addr, database, true

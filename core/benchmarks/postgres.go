@@ -46,7 +46,7 @@ func initdb() string {
 }
 
 // startPostgres starts a server on a free port of 127.0.0.1, with the default settings
-// except for its size.
+// except for its address.
 func startPostgres(ctx context.Context) (*postgresServer, error) {
 	program := initdb()
 	if program == "" {
@@ -147,8 +147,8 @@ func (s *postgresServer) count(config *pgx.ConnConfig, database string, writes *
 	}
 }
 
-// asPostgres makes the command run as a user that PostgreSQL accepts, which root is not,
-// and exit with this program.
+// asPostgres makes the command run as a user that PostgreSQL accepts, because PostgreSQL
+// refuses root. The command exits with this program.
 func asPostgres(cmd *exec.Cmd, dir string) error {
 	testserver.EndWithParent(cmd)
 	cmd.Dir = dir

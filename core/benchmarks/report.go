@@ -44,7 +44,7 @@ type Column struct {
 	Ratio      bool   // the column has a ratio
 }
 
-// Better selects the better one of two figures.
+// Better selects the better of two figures.
 type Better string
 
 const (
@@ -64,7 +64,7 @@ type Row struct {
 	Notes   []string             `json:",omitempty"`
 	// These are sums of all rounds. Overlaps counts the moments with two holders at
 	// once, and Errors the failed acquires and releases. Unserved counts the goroutines
-	// that still waited for a free key long after the end. Stuck counts those of them
+	// that still waited for a free key long after the end. Stuck counts the goroutines
 	// that did not return after their context was canceled.
 	Overlaps, Errors, Unserved, Stuck int64  `json:",omitempty"`
 	Error                             string `json:",omitempty"` // the first error
@@ -217,7 +217,7 @@ func (r *Row) wrongs() (all []string) {
 	return all
 }
 
-// failures returns the overlaps of any contender, and every error of the kit.
+// failures returns the wrongs of the rows of the kit, and of the rows with overlaps.
 func (s *Section) failures() (all []string) {
 	for _, r := range s.Rows {
 		if r.Overlaps == 0 && r.Kind != Kit {

@@ -43,7 +43,7 @@ type waiters struct {
 	errors atomic.Int64
 	first  atomic.Pointer[string]
 	gate   gate
-	all    chan struct{} // closed when all have finished
+	all    chan struct{} // closed when all goroutines have finished
 }
 
 func wait(ctx context.Context, n int, key string, l *locks) *waiters {
@@ -108,7 +108,7 @@ func (b *bench) crowdRound(c contender, key string) (outcome, error) {
 		"clientCPU": (cpuSoFar() - cpu) / seconds * 100,
 	}
 	if n := w.served.Load(); n > 0 {
-		o.overlaps = n // while another one held
+		o.overlaps = n // served while another process held the key
 	}
 	start = time.Now()
 	if err := held.Release(ctx); err != nil {

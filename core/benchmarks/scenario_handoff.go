@@ -41,7 +41,7 @@ const (
 	wordGrants   = 2 + iota // number of grants
 	wordAsked               // number of the latest requested grant
 	wordReleased            // time of the last call of Release, by clock
-	wordOver                // set when the holder is the last one
+	wordOver                // set by the last holder
 )
 
 // handoffs is the report of a child.
@@ -106,7 +106,8 @@ func (b *bench) handoffRound(c contender, round int) (o outcome, err error) {
 	return o, nil
 }
 
-// handoffChild runs in each of the two processes. Child i acquires the grants i, i+2, …
+// handoffChild runs in each of the two processes. Child i acquires the grants i, i+2,
+// and so on.
 func handoffChild(ctx context.Context, e errand, l *locks, start func()) (any, error) {
 	mem, err := openShared(e.Shared)
 	if err != nil {
@@ -126,7 +127,7 @@ func handoffChild(ctx context.Context, e errand, l *locks, start func()) (any, e
 	door, over := gateIn(mem, 0), mem.word(wordOver)
 	until := time.Now().Add(e.Window)
 	for n := int64(e.Index); ; n += 2 {
-		// The other process holds the lock, so this one will have to wait.
+		// This process asks when the other process holds the lock, so it has to wait.
 		if err := reach(ctx, mem.word(wordGrants), n, over); err != nil || over.Load() != 0 {
 			h.CPU += cpuSoFar()
 			return h, err
@@ -148,8 +149,8 @@ func handoffChild(ctx context.Context, e errand, l *locks, start func()) (any, e
 		} else if err := reach(ctx, mem.word(wordAsked), n+1, over); err != nil {
 			return nil, err
 		} else {
-			// The pause gives the other process time to start waiting. It is random, so
-			// that it is not in step with polling contenders.
+			// The pause gives the other process time to start waiting. The pause is
+			// random, so that no polling contender is in step with the releases.
 			time.Sleep(3*time.Millisecond + rand.N(10*time.Millisecond))
 		}
 		door.leave()

@@ -52,7 +52,7 @@ type heldTally struct {
 	CPU        float64 // seconds
 	Seconds    float64
 	Bytes      float64
-	Goroutines int // maximum, beyond those before the first lease
+	Goroutines int // maximum, minus the goroutines before the first lease
 	Acquiring  float64
 }
 

@@ -24,8 +24,9 @@ func cycleColumns(more ...Column) []Column {
 const perCycle = "All but the first columns are per cycle: commands sent, calls with those of scripts, bytes, CPU time, allocations."
 
 // ownKeys returns a scenario of free locks, with one key per goroutine. In practice a
-// request's context can be canceled, and such a call costs more, so the main scenarios
-// measure it. The scenarios with contexts that cannot be canceled are for comparison.
+// request's context can be canceled. Such a call costs more, so the main scenarios
+// measure such calls. The scenarios with contexts that cannot be canceled are for
+// comparison.
 func ownKeys(name string, goroutines int, cancelable bool) scenario {
 	sc := scenario{
 		name: name, columns: cycleColumns(), title: fmt.Sprintf("%d goroutines, own keys", goroutines),
@@ -82,8 +83,8 @@ type acquirer = func(ctx context.Context, key string) (lease, error)
 // contenders with a pool slower.
 func conns(goroutines int) int { return min(goroutines, 64) }
 
-// cycles runs rounds of a load for every contender that supports it, including those in
-// more.
+// cycles runs rounds of a load for every contender that supports it, including the
+// contenders in more.
 func (b *bench) cycles(s *Section, l load, rounds int, pick func(*locks) acquirer, gates func(round int) func(g int) gate, more ...contender) error {
 	var stations []station
 	for _, c := range append(contenders(), more...) {
@@ -133,7 +134,6 @@ func (b *bench) cycle(c contender, l load) (outcome, error) {
 	return o, nil
 }
 
-// tell(t) adds the errors and overlaps of t.
 func (o *outcome) tell(t counts) {
 	o.overlaps += t.Overlaps
 	o.errors += t.Errors

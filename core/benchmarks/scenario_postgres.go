@@ -79,7 +79,7 @@ func (b *bench) postgres(s *Section, goroutines int) (err error) {
 	return b.interleave(s, b.rounds, stations)
 }
 
-// freeRound runs cycles for a window, with one key per goroutine.
+// freeRound runs cycles for two windows after a warm-up, with one key per goroutine.
 func (b *bench) freeRound(writes *atomic.Int64, l *locks, goroutines int) (o outcome, err error) {
 	cycle := func(g int) error {
 		held, err := l.try(b.ctx, fmt.Sprintf("own:%d", g))

@@ -32,7 +32,7 @@ func quorum(servers int, silent bool) scenario {
 		},
 		targets: []target{
 			{who: "lockkit", key: "p50", of: "redsync", limit: 1, why: allOfAMajority},
-			{who: "lockkit plain keys", key: "p50", of: "redsync", limit: 1, why: allOfAMajority}, // as redsync's are
+			{who: "lockkit plain keys", key: "p50", of: "redsync", limit: 1, why: allOfAMajority}, // redsync's keys are plain too
 		},
 	}
 	if servers != 3 {
@@ -130,8 +130,8 @@ func (b *bench) quorum(s *Section, n int, silent bool) (err error) {
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
-		// This is done before one server becomes silent, because a new process first
-		// contacts all of them.
+		// The warm-up comes before one server becomes silent, because a new process
+		// first contacts all servers.
 		if err := l.warm(b.ctx, c.name+":warm"); err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
@@ -151,7 +151,8 @@ func (b *bench) quorum(s *Section, n int, silent bool) (err error) {
 	return err
 }
 
-// startServers starts n servers. stop stops them, also after an error.
+// startServers starts n servers. stop stops the servers that were started, even after
+// an error.
 func (b *bench) startServers(n int) (servers []*server, stop func() error, err error) {
 	stop = func() (err error) {
 		for _, s := range servers {
@@ -189,7 +190,7 @@ func (l *locks) persist(ctx context.Context, key string) (held lease, err error)
 	return held, err
 }
 
-// latencies runs one round: consecutive cycles for the length of the window.
+// latencies runs one round: consecutive cycles for the length of four windows.
 func (b *bench) latencies(l *locks, key string) (o outcome, err error) {
 	var took []float64
 	gate, used := newGate(), usedSoFar()

@@ -73,7 +73,7 @@ func (b *bench) quorumBusy(s *Section, n int, down bool) (err error) {
 			if err != nil {
 				return fmt.Errorf("%s: %w", c.name, err)
 			}
-			// A new process first contacts all servers. On a busy machine, this fails too.
+			// A new process first contacts all servers. On a busy machine, this can fail.
 			_ = l.warm(b.ctx, fmt.Sprintf("%s:warm:%d", c.name, i))
 			lockers = append(lockers, l)
 		}

@@ -94,7 +94,8 @@ func (b *bench) readers(name string, l *locks) station {
 	}}
 }
 
-// readerCrowd returns the seconds in which the crowd acquires key, and releases it.
+// readerCrowd makes a crowd of readers acquire and release key. in and out are the
+// times of the acquires and of the releases, in seconds.
 func (b *bench) readerCrowd(l *locks, key string) (in, out float64, err error) {
 	held, errs := make([]lease, readerCrowd), make([]error, readerCrowd)
 	timed := func(f func(i int)) float64 {
@@ -115,8 +116,8 @@ func (b *bench) readerCrowd(l *locks, key string) (in, out float64, err error) {
 	return in, out, errors.Join(errs...)
 }
 
-// startDistant listens for clients of the server at addr. What the server sends arrives
-// at them after delay.
+// startDistant listens for clients of the server at addr. The server's data arrives at
+// the clients after delay.
 func startDistant(addr string, delay time.Duration) (net.Listener, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -143,7 +144,7 @@ func startDistant(addr string, delay time.Duration) (net.Listener, error) {
 	return listener, nil
 }
 
-// late is what the server sent, with the time at which it arrives.
+// late is data of the server, with the time at which the data arrives.
 type late struct {
 	data []byte
 	due  time.Time

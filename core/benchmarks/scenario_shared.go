@@ -131,7 +131,7 @@ func (b *bench) processRound(c contender, round int) (o outcome, err error) {
 	return o, nil
 }
 
-// loadChild runs in each of the processes.
+// loadChild is the task of each process.
 func loadChild(ctx context.Context, e errand, l *locks, start func()) (any, error) {
 	mem, err := openShared(e.Shared)
 	if err != nil {

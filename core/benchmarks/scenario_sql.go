@@ -23,7 +23,8 @@ func sqlScenarios() []scenario {
 	return []scenario{inSQL()}
 }
 
-// sqlConns is the number of connections of each pool, and the most goroutines of a round.
+// sqlConns is the number of connections of each pool, and the maximum number of
+// goroutines of a round.
 const sqlConns = 16
 
 // inSQL returns a scenario that compares free locks in SQL databases with locks by hand.
@@ -51,7 +52,7 @@ func inSQL() scenario {
 type sqlServer struct {
 	name       string
 	first      string // a database that a new server has
-	version    string // the query for it
+	version    string // the query that returns the server's version
 	open       func(database string, writes *atomic.Int64) (*sql.DB, error)
 	stop       func() error
 	contenders []sqlContender
@@ -132,7 +133,7 @@ func (s *postgresServer) with(open func(pool *pgxpool.Pool) (*locks, error)) fun
 	}
 }
 
-// sql measures all contenders of both databases alternately.
+// sql measures all contenders of MariaDB and PostgreSQL alternately.
 func (b *bench) sql(s *Section) (err error) {
 	var stations []station
 	for _, start := range []func(ctx context.Context) (*sqlServer, error){sqlOnMariaDB, sqlOnPostgres} {
@@ -187,7 +188,7 @@ func (b *bench) prepare(server *sqlServer) (databases []string, err error) {
 	return databases, nil
 }
 
-// sqlRound runs cycles in one goroutine, and then in as many as the pool has connections.
+// sqlRound runs cycles in one goroutine, and then in sqlConns goroutines.
 func (b *bench) sqlRound(writes *atomic.Int64, l *locks) (outcome, error) {
 	one, err := b.freeRound(writes, l, 1)
 	if err != nil {
@@ -256,9 +257,10 @@ func (l *sessionLock) Release(ctx context.Context) error {
 	return errors.Join(l.ask(ctx, "SELECT RELEASE_LOCK(?)"), l.conn.Close())
 }
 
-// leaseRow has the statements of a lock that is a row with an owner and a time. acquire
-// has a key and an owner, and affects a row if it succeeds. So does release, with an
-// owner and a key. PostgreSQL's release does not wait for the disk, as the kit's.
+// leaseRow has the statements of a lock that is a row with an owner and a time. The
+// parameters of acquire are a key and an owner, and the parameters of release are an
+// owner and a key. Each statement affects a row if it succeeds. In PostgreSQL, release
+// does not wait for the disk, like the kit's release.
 type leaseRow struct{ table, acquire, release string }
 
 var (

@@ -92,7 +92,7 @@ var places = []place{
 	}},
 }
 
-// and makes close also call more, afterwards.
+// and adds the functions in more to l.close, and returns l.
 func (l *locks) and(more ...func() error) *locks {
 	if l == nil {
 		return nil

@@ -94,7 +94,7 @@ func (c *zookeeperConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// zookeeperRound runs cycles for the length of the window.
+// zookeeperRound runs cycles for two windows, after a warm-up.
 func (b *bench) zookeeperRound(requests *atomic.Int64, l *locks, goroutines int, hot bool) (o outcome, err error) {
 	var mu sync.Mutex
 	var took []float64

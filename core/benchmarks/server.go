@@ -131,15 +131,15 @@ func (s *server) info(ctx context.Context) (map[string]string, error) {
 // work is the work of the server up to some time, or between two times.
 type work struct {
 	Commands float64 // commands that clients sent
-	Calls    float64 // including those of scripts
+	Calls    float64 // including the commands of scripts
 	In, Out  float64 // bytes
 	CPU      float64 // seconds
 	asking   float64 // bytes of the reply to INFO itself
 }
 
 // work returns the work that the server has done so far. The commands in direct count as
-// sent by clients, and so do commands that no script can call. The call of TIME inside
-// each script does not count.
+// sent by clients, and so do commands that no script can call. If direct contains TIME,
+// one call of TIME per script does not count as sent by a client.
 func (s *server) work(ctx context.Context, direct []string) (work, error) {
 	info, err := s.info(ctx)
 	if err != nil {

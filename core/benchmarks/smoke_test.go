@@ -140,8 +140,8 @@ func check(t *testing.T, s *Section, sc scenario, rows int) {
 		}
 	}
 	// If each cycle is one acquire and one release, about that many commands were sent.
-	// Some more are of the cycles that an end of the window cuts. On a slow machine these
-	// are most of the cycles, or all.
+	// Cycles that are only partly inside the window add some commands. On a slow machine
+	// most or all cycles are of this kind.
 	if strings.HasPrefix(s.Name, "own-1") {
 		for _, r := range s.Rows {
 			cut := 8 / max(r.Figures["rate"]*smokeScale.window.Seconds(), 1)

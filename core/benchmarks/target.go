@@ -12,7 +12,7 @@ type target struct {
 	of    string  // bestPeer, the name of a contender, or "" for the figure itself
 	least bool    // limit is a minimum; otherwise a maximum
 	limit float64 // a ratio or a figure
-	why   why     // explains a limit of what is possible, if there is one
+	why   why     // returns the reason if the target is not met; can be nil
 }
 
 const bestPeer = "the best peer"

@@ -55,9 +55,9 @@ func watchOthers() bystanders {
 	return bystanders{idle, all}
 }
 
-// share returns the share that other programs have used since, in percent, or -1 if it
-// is unknown. ours is the CPU time in seconds of this program and its children,
-// including those that are running.
+// share returns the share that other programs have used since watchOthers, in percent,
+// or -1 if the share is unknown. ours is the CPU time in seconds of this program and
+// its children, including running children.
 func (b bystanders) share(ours float64) float64 {
 	idle, all := ticks()
 	idle, all = idle-b.idle, all-b.all

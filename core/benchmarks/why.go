@@ -10,7 +10,7 @@ import (
 type why = func(s *Section, t target) string
 
 // twoTrips explains the figures of a lone caller. Each step of a cycle waits for the
-// previous one.
+// previous step.
 func twoTrips(s *Section, t target) string {
 	kit, bare := s.row(t.who), s.row("bare commands")
 	if kit == nil || bare == nil {
@@ -30,8 +30,8 @@ func twoTrips(s *Section, t target) string {
 }
 
 // whenCancelled returns a text with the ratio that the bare commands reach if a canceled
-// context ends their wait. The kit's calls behave like that, and those of the peers on
-// go-redis do not.
+// context ends their wait. The wait in the kit's calls ends in this case. The wait in
+// the calls of peers on go-redis does not.
 func whenCancelled(s *Section, t target) string {
 	if r := s.row(bareDetached().name); r != nil {
 		return fmt.Sprintf("; the bare commands, if the end of a context ends their wait, reach %s ×", short(r.Ratios[t.key]))
@@ -54,7 +54,8 @@ func busyMachine(s *Section, t target) string {
 		server, short(1e6/server/peer), client, runtime.NumCPU(), short(float64(runtime.NumCPU())*1e6/both/peer), kit.Figures["rate"]*both/1e4/float64(runtime.NumCPU()))
 }
 
-// passing explains hand-overs by the minimum that Redis needs for one.
+// passing explains the figures of hand-offs by the minimum that Redis needs for a
+// hand-off.
 func passing(s *Section, t target) string {
 	bare := s.row("bare commands")
 	if bare == nil {

@@ -18,7 +18,7 @@
 //   - When the context of Run is done, the context of the term is done too. Run then
 //     waits for the work, releases the key and returns.
 //   - While the store does not answer, the process continues to campaign.
-//   - After the work has failed, this process pauses, and others may lead.
+//   - After the work has failed, this process pauses, and another process can lead.
 //   - After Resign this process does not campaign for a TTL. It campaigns earlier if it
 //     sees that another process leads.
 //

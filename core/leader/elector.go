@@ -92,7 +92,7 @@ func Run(ctx context.Context, l *core.Locker, key string, lead func(ctx context.
 //
 //   - If lead returns nil during the term, the work is done, and Run returns nil.
 //   - If lead returns an error during the term, Run releases the key and campaigns
-//     again after a pause. Others may lead in the meantime.
+//     again after a pause. Another process can lead during the pause.
 //   - If the term ends before lead returns, Run ignores the result of lead and
 //     campaigns again.
 //   - If lead panics, the key is released, and Run panics.
@@ -114,7 +114,7 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context) error)
 			return nil
 		}
 	}
-	// A campaign does not join an owner in ctx either.
+	// A campaign does not join an owner in ctx.
 	campaign := core.ContextWithOwner(ctx, "")
 	failed, refused := e.pause.Delays(), retry.LockWait.Delays()
 	for {
@@ -253,7 +253,7 @@ func (e *Elector) IsLeader(context.Context) error {
 
 // Resign ends the term, if this Elector leads, so that another process can lead. After
 // the work has returned and the key is released, this Elector does not campaign for a
-// TTL, unless it sees that another process leads. To check that, it tries to acquire
+// TTL, unless it sees that another process leads. For this check, it tries to acquire
 // the key as a reader, with the name leader-look. Resign returns at once, and does
 // nothing if this Elector does not lead.
 func (e *Elector) Resign() {

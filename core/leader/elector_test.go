@@ -290,8 +290,8 @@ func TestResign(t *testing.T) {
 		}
 		after(2 * time.Second)
 		b.want(t, 2, "second")
-		// The first process campaigns again, because it has seen that the second one
-		// leads.
+		// The first process campaigns again, because it has seen that the second
+		// process leads.
 		after(ttl / 2)
 		second.stop(nil)
 		after(time.Second)

@@ -249,8 +249,8 @@ func (b *book) last() (entry, int) {
 	return b.terms[len(b.terms)-1], len(b.terms)
 }
 
-// want fails the test unless there were n terms, the last one of name. It returns the
-// last term.
+// want fails the test unless there were n terms, and name led in the last term. It
+// returns the last term.
 func (b *book) want(t *testing.T, n int, name string) entry {
 	t.Helper()
 	e, got := b.last()

@@ -22,11 +22,11 @@ type config struct {
 var defaultPause = retry.Policy{Initial: time.Second, Max: time.Minute, Multiplier: 2, Jitter: 0.5}
 
 // Acquire sets the options with which the lock is acquired. After the death of the
-// leader's process there is no leader for about the time of core.TTL. A process that
-// has resigned does not campaign for at most that time. core.MaxHold limits a term.
+// leader's process there is no leader for about the time of core.TTL. After Resign, a
+// process does not campaign for at most the same time. core.MaxHold limits a term.
 // core.Wait and core.Retry limit one attempt of a campaign, which then continues with
-// the next attempt. The default name of the lock is the key if it is a valid name, and
-// otherwise the default of core.Name; core.Name sets another name. core.Shared and
+// the next attempt. core.Name sets the name of the lock. The default is the key if the
+// key is a valid name, and otherwise the default of core.Name. core.Shared and
 // core.Permits are refused, because there is only one leader.
 func Acquire(opts ...core.AcquireOption) Option {
 	return func(c *config) { c.acquire = append(c.acquire, opts...) }

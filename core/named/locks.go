@@ -14,9 +14,9 @@ import (
 )
 
 // Locks takes and releases locks by name. A name is free, or taken by one caller of one
-// process. A name stays taken in its process until Unlock, even if its lock is lost
-// before. So an Unlock never frees another caller's name. Locks is safe for concurrent
-// use, and any goroutine may unlock.
+// process. A name stays taken in its process until Unlock, even if its lock is lost. So
+// an Unlock never frees another caller's name. Locks is safe for concurrent use, and
+// any goroutine may unlock.
 type Locks struct {
 	locker *core.Locker
 	opts   []core.AcquireOption
@@ -44,10 +44,11 @@ func newLocks(kind string, l *core.Locker, opts []core.AcquireOption) *Locks {
 	return &Locks{locker: l, opts: opts, kind: kind, leases: make(map[string]*core.Lease)}
 }
 
-// Lock takes the name, and waits for it until ctx is done, or as long as core.Wait
-// allows. A second Lock of a name that this Locks has taken waits for Unlock or until
-// ctx is done. A name that Lock has taken stays taken when ctx is done later. Lock
-// fails with the errors of core.Locker.Acquire, and has then taken nothing.
+// Lock takes the name. If another process has taken the name, Lock waits for the name
+// until ctx is done, or for the time of core.Wait. A second Lock of a name that this
+// Locks has taken waits for Unlock or until ctx is done. A name that Lock has taken
+// stays taken when ctx is done later. Lock fails with the errors of
+// core.Locker.Acquire, and has then taken nothing.
 func (l *Locks) Lock(ctx context.Context, name string) error {
 	if err := l.taken.Lock(ctx, name); err != nil {
 		return fmt.Errorf("named: lock %q: %w: %w", l.kind, core.ErrBusy, err)
@@ -156,7 +157,7 @@ type Plain struct {
 	most  time.Duration
 }
 
-// NewPlain returns a Plain whose Lock waits for at most the time most, because it gets
+// NewPlain returns a Plain whose Lock waits for at most the time most, because Lock has
 // no context that could end the wait. The key of a lock is core.Key("plain", key). So a
 // client that chooses keys, such as idempotency keys, cannot take a name of Locks.
 // NewPlain panics like New, and if most is not positive.

@@ -123,7 +123,7 @@ func TestLocks(t *testing.T) {
 			t.Errorf("%d had it at once", most.Load())
 		}
 	})
-	// TryLock returns false for a name that this process or another one has taken.
+	// TryLock returns false for a name that this process or another process has taken.
 	sim(t, "TryLock of a taken name", func(t *testing.T) {
 		store := memstore.New()
 		one, other := locks(t, store), locks(t, store)
@@ -311,8 +311,8 @@ func TestVariations(t *testing.T) {
 		want(t, l.Unlock(t.Context(), "key"))
 		want(t, p.Unlock("key"), core.ErrInvalid)
 	})
-	// IsDuplicate returns false to only one of many callers, and to one more after the
-	// key is forgotten.
+	// IsDuplicate returns false to only one of many callers. After the key is
+	// forgotten, it returns false to one caller again.
 	sim(t, "Seen", func(t *testing.T) {
 		store := memstore.New()
 		var fresh atomic.Int32

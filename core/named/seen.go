@@ -16,7 +16,7 @@ type Seen struct {
 }
 
 // NewSeen returns a Seen that remembers a key for keep, at most 24 days, from the first
-// call of IsDuplicate with the key. Its keys at the store are core.Key("seen", key).
+// call of IsDuplicate with the key. The key at the store is core.Key("seen", key).
 // NewSeen panics like New, and if keep is not allowed.
 func NewSeen(l *core.Locker, keep time.Duration, opts ...core.AcquireOption) *Seen {
 	if l == nil {
@@ -33,9 +33,9 @@ func NewSeen(l *core.Locker, keep time.Duration, opts ...core.AcquireOption) *Se
 }
 
 // IsDuplicate reports whether key is remembered, and remembers it if not. If several
-// callers pass a new key at once, only one of them gets false. After an error the key
-// may be remembered or not. IsDuplicate does not report whether the first caller has
-// done its work. Use package once to know that.
+// callers pass a new key at once, only one of them gets false. After an error it is
+// unknown whether the key is remembered. IsDuplicate does not report whether the first
+// caller has done its work. Use package once to know that.
 func (s *Seen) IsDuplicate(ctx context.Context, key string) (bool, error) {
 	lease, err := s.locker.TryAcquire(ctx, core.Key("seen", key), s.opts...)
 	if err == nil {

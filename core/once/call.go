@@ -18,7 +18,7 @@ const (
 )
 
 // Call identifies one request for work. Calls with the same Name, Scope and Key are the
-// same call, so all duplicates of a request need the same three.
+// same call, so all duplicates of a request need the same Name, Scope and Key.
 type Call struct {
 	// Name is the static label of the operation, such as "charge": 1 to 64 letters,
 	// digits, '.', '_' and '-'. It appears in messages and events.

@@ -43,14 +43,14 @@ type Saver interface {
 //
 // With pgx the saver is pgstore.In(tx).
 //
-// Commit saves only if no other run of the call has begun. So a holder that was paused,
-// and whose run was taken over, cannot commit. From Commit until the end of the
-// transaction the row of the call is locked.
+// Commit saves only if no other run of the call has begun. So a paused process whose
+// run was taken over cannot commit. From Commit until the end of the transaction the
+// row of the call is locked.
 //
 // The database decides the result of the run, whatever fn returns. If the transaction
 // was committed, Do returns a, even if fn returned an error because the reply to COMMIT
 // was lost. If the transaction was rolled back, the run has failed, and Do returns an
-// error even if fn returned none. After Commit, the context of fn is never canceled
+// error even if fn returned no error. After Commit, the context of fn is never canceled
 // with cause core.ErrLost.
 //
 // Commit is for the outermost level of the transaction. A rollback to a savepoint, as
@@ -101,9 +101,9 @@ type commits struct {
 	answer Answer // the answer that this Commit has saved
 }
 
-// commit implements Commit. After a failed commit, fn alone cannot make the run
-// succeed. But it can after a first commit that fails with core.ErrUnsupported, because
-// the run's store is then not in the database of tx and nothing was written.
+// commit implements Commit. After a failed commit, the run succeeds only if another
+// commit succeeds. The exception is a first commit that fails with core.ErrUnsupported:
+// nothing was written, and the result of fn decides.
 func (r *attempt) commit(ctx context.Context, tx Saver, a Answer) error {
 	m := &r.commits
 	m.mu.Lock()

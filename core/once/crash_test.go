@@ -42,8 +42,7 @@ func TestCrash(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range kills {
 			all.Go(func() {
-				// From the number 2 the work knows that it has to check for an earlier
-				// charge.
+				// From attempt 2 on, the work has to check for an earlier charge.
 				out, err := o.Do(t.Context(), charge(pair(i)[0]), func(ctx context.Context) (once.Answer, error) {
 					if n, _ := once.AttemptFromContext(ctx); n != 2 {
 						return once.Answer{}, fmt.Errorf("it is attempt %d", n)
@@ -120,7 +119,7 @@ func TestCrash(t *testing.T) {
 	})
 }
 
-// settle makes the call of key, and a second one, which must have the same result.
+// settle makes the call of key twice. The second call must have the same result.
 func settle(t *testing.T, o *once.Once, db *redis.Client, key string) (*runs, once.Outcome) {
 	t.Helper()
 	var r runs
@@ -199,7 +198,7 @@ func TestPause(t *testing.T) {
 	})
 }
 
-// pair returns two keys. A child process uses AtMostOnce for the second one.
+// pair returns two keys. A child process uses AtMostOnce for the second key.
 func pair(i int) []string { return []string{fmt.Sprint("key ", i), fmt.Sprint("strict ", i)} }
 
 // trials runs scene n times, four at a time, and returns when all of them have

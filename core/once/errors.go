@@ -6,12 +6,12 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// The errors of Do when it does not run fn, in addition to the errors of core. Use
-// errors.Is to find them.
+// These are the errors of Do when it does not run fn, in addition to the errors of
+// core. Use errors.Is to find them.
 var (
 	// ErrInProgress is returned when a run of this call is in progress elsewhere. The
 	// error also wraps a *core.BusyError. If the context was done during the wait, the
-	// error wraps none, but matches core.ErrBusy and the context's cause.
+	// error wraps no *core.BusyError, but matches core.ErrBusy and the context's cause.
 	ErrInProgress = errors.New("lockkit: run in progress")
 	// ErrMismatch is returned when the key was used before with another fingerprint.
 	// While a run is in progress, ErrInProgress is returned instead.
@@ -32,8 +32,8 @@ func (e recordError) Error() string { return "stored record " + string(e) }
 
 func (e recordError) Is(target error) bool { return target == core.ErrUnsupported }
 
-// inProgress is ErrInProgress with the busy error of the claim, whose text it omits, and
-// the cause if the caller's context was done during the wait.
+// inProgress wraps ErrInProgress and the busy error of the claim. Its text omits the
+// text of the busy error. cause is set if the caller's context was done during the wait.
 type inProgress struct{ busy, cause error }
 
 func (e inProgress) Error() string {

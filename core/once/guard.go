@@ -16,7 +16,7 @@ import (
 // caller gets the committed answer, as later callers do. If the result cannot be
 // encoded as JSON, the run is stored as unreplayable. After NotFinal the result is
 // neither encoded nor stored. If a stored result cannot be decoded as a Resp, for
-// example because that type has changed, the returned function fails, and fn is not run
+// example because the type has changed, the returned function fails, and fn is not run
 // again.
 func Guard[Req, Resp any](o *Once, call func(Req) (Call, error),
 	fn func(context.Context, Req) (Resp, error),

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 		os.Exit(childMain(plan))
 	}
 	logging.Disable()                              // clients log every server that a test has stopped
-	slog.SetDefault(slog.New(slog.DiscardHandler)) // and Lockers log each loss
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // Lockers without an observer log each loss
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(offline.Dialing))
 }
 

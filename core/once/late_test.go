@@ -11,7 +11,7 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
-// policies has options under which the results must be the same.
+// policies has sets of options. The results must be the same with each set.
 var policies = map[string][]once.Option{"": nil, " AtMostOnce": {once.AtMostOnce()}}
 
 // TestLateAnswer checks runs whose lease is released or lost before fn returns
@@ -95,7 +95,7 @@ func TestLateAnswer(t *testing.T) {
 		}
 		replayed(t, other, charge("1"), "another", 2)
 	})
-	// A run that fails after Close does not count as one that died.
+	// A run that fails after Close does not count as a run that died.
 	sim(t, "failure after Close", func(t *testing.T) {
 		store := memstore.New()
 		o, fn := closing(t, store, nil, once.AtMostOnce())

@@ -10,7 +10,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// maxValue is the maximum length of a stored answer. It is below the limit of
+// maxValue is the maximum length of a stored answer. maxValue is below the limit of
 // redisstore (64 MiB) and the default limit of MySQL, because a run whose answer cannot
 // be saved looks like a run that died.
 const maxValue = 32 << 20
@@ -25,8 +25,8 @@ type Once struct {
 
 // Answer is the result of a run.
 type Answer struct {
-	// Value is the answer, for this caller and all later ones. A value of more than 32
-	// MiB makes the run Unreplayable.
+	// Value is the answer, for this caller and all later callers. A value of more than
+	// 32 MiB makes the run Unreplayable.
 	Value []byte
 	// Unreplayable means that the work is done but Value must not be stored, because it
 	// is for this caller only or incomplete. Later callers get ErrUnreplayable.
@@ -52,9 +52,9 @@ func New(l *core.Locker, opts ...Option) (*Once, error) {
 	return o.WithOptions(opts...)
 }
 
-// Do returns the stored answer of c, after one call to the store, or runs fn and stores
-// its answer. By default it does not wait for a run that is in progress elsewhere;
-// Acquire(core.Wait(d)) makes it wait.
+// Do returns the stored answer of c, after one call to the store. If c has no stored
+// answer, Do runs fn and stores the answer of fn. By default Do does not wait for a run
+// that is in progress elsewhere; Acquire(core.Wait(d)) makes it wait.
 //
 // fn runs under the context of a lease, which is extended during the run. The context
 // is done with cause core.ErrLost when this process can no longer trust the lease.
@@ -66,16 +66,16 @@ func New(l *core.Locker, opts ...Option) (*Once, error) {
 // be made again unless AtMostOnce is set. If fn returns an error marked by Withdraw, the
 // run is undone and does not count as an attempt.
 //
-// If fn succeeds, its answer is saved unless another run of the call has begun. It is
-// saved even if the lease was lost or the Locker was closed. If the answer could not be
-// saved, Do returns both the Outcome and an error:
+// If fn succeeds, its answer is saved unless another run of the call has begun. The
+// answer is saved even if the lease was lost or the Locker was closed. If the answer
+// could not be saved, Do returns both the Outcome and an error:
 //   - core.ErrLost, if another run has begun or saved its answer,
 //   - core.ErrUnavailable, if the store did not confirm the save. Unless the Locker was
 //     closed, the save is then retried in the background, so the answer may still be
 //     stored.
 //
 // An answer of more than 512 KiB is sent only once if the store does not answer,
-// because a server may refuse such a length by closing the connection. The run is then
+// because a server can refuse such a length by closing the connection. The run is then
 // saved as done without its answer, and later callers get ErrUnreplayable. If fn failed
 // and the failure could not be saved, the error of Do also matches core.ErrLost or
 // core.ErrUnavailable.

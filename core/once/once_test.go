@@ -66,7 +66,7 @@ func TestDo(t *testing.T) {
 		replayed(t, o, charge("1"), "receipt", 4)
 	})
 	// Another request under the key is refused after a finished run and after a failed
-	// one (hazard 60).
+	// run (hazard 60).
 	sim(t, "another request under the key", func(t *testing.T) {
 		o := newOnce(t, memstore.New())
 		other := charge("1")

@@ -46,7 +46,7 @@ func Retain(d time.Duration) Option {
 //
 // If the store began a run and its answer did not arrive, Do fails without calling fn.
 // The undo of the run is retried until the store answers, for at least 10 minutes.
-// Between the end of its TTL and the undo, another call counts such a run as one that
+// Between the end of its TTL and the undo, another call counts such a run as a run that
 // died.
 //
 // AtMostOnce does not apply to an fn that returns an error or calls NotFinal. The work

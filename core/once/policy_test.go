@@ -99,7 +99,7 @@ func TestAtMostOnce(t *testing.T) {
 		}()
 		refused(t, o, charge("1"), once.ErrIndeterminate)
 	})
-	// A call with another request does not make a failed run look like one that died
+	// A call with another request does not make a failed run look like a run that died
 	// midway.
 	sim(t, "another request", func(t *testing.T) {
 		store := memstore.New()
@@ -115,7 +115,7 @@ func TestAtMostOnce(t *testing.T) {
 		die(t, store, died)
 		other.Key = "2"
 		refused(t, o, other, once.ErrMismatch)
-		refused(t, o, died, once.ErrIndeterminate) // nor does it make a run that died look failed
+		refused(t, o, died, once.ErrIndeterminate) // and a run that died does not look failed
 	})
 	sim(t, "policy of the finder", func(t *testing.T) {
 		store := memstore.New()

@@ -28,7 +28,7 @@ const format = 1
 // encode returns the record of c in state s. The number of attempts is not part of the
 // record, because the store counts the attempts. settled is the number of the last
 // attempt with a known result, or 0. If the store has counted further attempts before
-// the current one, an attempt died midway. The record is
+// the current attempt, an attempt died midway. The record is
 //
 //	format, state, settled, name, scope, key, fingerprint, value
 //

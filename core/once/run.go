@@ -11,7 +11,7 @@ import (
 
 type attemptKey struct{}
 
-// attempt is the part of a run that its context carries.
+// attempt is the value in the context of a run.
 type attempt struct {
 	number  int
 	asked   atomic.Bool // AttemptFromContext has returned the number
@@ -101,7 +101,7 @@ func (o *Once) run(ctx context.Context, lease *core.Lease, c *Call, number int, 
 	t.ran(number)
 	returned := false
 	defer func() {
-		if !returned { // fn has panicked or called runtime.Goexit, and both continue
+		if !returned { // fn has panicked or called runtime.Goexit
 			_ = settle(o.broken(), nil)
 		}
 	}()

@@ -9,8 +9,8 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// The reasons of a failed run that the observer gets. The observer does not get the
-// text of fn's own error, which can contain a customer's data.
+// These are the reasons that the observer gets for a failed run. The observer does not
+// get the text of fn's own error, which can contain a customer's data.
 var (
 	errFailed     = errors.New("the work returned an error")
 	errNotFinal   = errors.New("the work marked its answer as not final")
@@ -78,8 +78,8 @@ func (t *telling) failure() error {
 }
 
 // discreet returns the error for the event of a call in which fn did not run. If err
-// wraps a *core.BusyError, this is ErrInProgress with a copy of the BusyError that has no
-// key. Otherwise it is err itself.
+// wraps a *core.BusyError, the result is ErrInProgress with a copy of the BusyError that
+// has no key. Otherwise the result is err.
 func discreet(err error) error {
 	if err == nil {
 		return nil

@@ -8,17 +8,17 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// With returns a copy of o with additional acquire options after its own, for some of
-// the calls. The copy has the same records. Its Do fails with core.ErrInvalid if an
-// option is not allowed.
+// With returns a copy of o with additional acquire options after the options of o. The
+// copy has the same records. Its Do fails with core.ErrInvalid if an option is not
+// allowed.
 func (o *Once) With(opts ...core.AcquireOption) *Once {
 	with := *o
 	with.acquire = append(o.acquire[:len(o.acquire):len(o.acquire)], opts...)
 	return &with
 }
 
-// WithOptions returns a copy of o with additional options after its own, for some of
-// the calls. The copy has the same records. WithOptions fails like New.
+// WithOptions returns a copy of o with additional options after the options of o. The
+// copy has the same records. WithOptions fails like New.
 func (o *Once) WithOptions(opts ...Option) (*Once, error) {
 	with := o.With()
 	for _, opt := range opts {

@@ -41,8 +41,7 @@
 //     unconfirmed if the store did not confirm the release, or lost.
 //   - The outcome of a call of package once is ran, replayed, in_progress, mismatch,
 //     unreplayable, indeterminate or failed. The call's duration includes the wait and
-//     the work. lockkit.repeated is true if the call's attempt is the second or a later
-//     one.
+//     the work. lockkit.repeated is true if the call's attempt is not the first.
 //   - A loss is counted for a lease that was lost, even if only the release of the
 //     lease found the hold gone. The counter of a name is created with 0 when the name
 //     is first used, so that the first loss is an increase.
@@ -57,9 +56,9 @@
 // the store. A measurement with attributes that were used before allocates nothing.
 // BenchmarkLocks in sdktest measures the cycles of 64 goroutines with empty leases,
 // with and without Telemetry, on one Redis and two cores. With one key per goroutine,
-// the cycles are 2 % slower with Telemetry. With one key for all, a lease takes 11 µs,
-// and the cycles are 11 % slower. The SDK (v1.45) takes 0.4 µs per measurement, half of
-// it for looking up the attributes.
+// the cycles are 2 % slower with Telemetry. With one key for all goroutines, a lease
+// takes 11 µs, and the cycles are 11 % slower. The SDK (v1.45) takes 0.4 µs per
+// measurement, half of it for looking up the attributes.
 //
 // # Cards
 //
@@ -74,8 +73,8 @@
 // or took more than a millisecond have a span. WithAllAcquires and WithHoldSpans add
 // more spans. The status of an acquire's span is an error if error.type is set. The
 // status of a lease's span is an error if the lease was lost. Losses have no spans of
-// their own, but log entries: core.SlogObserver writes them with the context of the
-// lease, so that a log bridge can correlate them.
+// their own, but log entries. core.SlogObserver writes the entries with the context of
+// the lease, so that a log bridge can correlate them with the trace.
 //
 // Other instrumentation can reveal more than this package. redisotel writes the
 // arguments of commands, including keys, into spans, unless

@@ -37,7 +37,7 @@ func (n *names) series(label string) *series {
 	return &series{label: label, base: append(slices.Clip(n.constant), keyName.String(label))}
 }
 
-// of returns the series of the name. isNew reports whether this call is the first one
+// of returns the series of the name. isNew reports whether this call is the first call
 // that returns the series.
 func (n *names) of(name string) (s *series, isNew bool) {
 	known := *n.known.Load()

@@ -18,8 +18,8 @@ import (
 	"github.com/lockkit/lockkit/core/otellock"
 )
 
-// provider records measurements and spans, one line each. It does not use the SDK. Only
-// package sdktest, which is a separate module, does.
+// provider records measurements and spans, one line each. It does not use the SDK: only
+// package sdktest, a separate module, imports the SDK.
 type provider struct {
 	noop.MeterProvider
 	mu    sync.Mutex

@@ -101,7 +101,7 @@ type ended struct {
 const modes = core.ModeRun + 1 // 0 stands for an unknown mode
 
 // series has the attribute sets of one name. Each set is created at its first use, and
-// stored. Creating it each time would take longer than a measurement.
+// stored, because creating a set takes longer than a measurement.
 type series struct {
 	label  string
 	base   []attribute.KeyValue // the constant attributes, and the name

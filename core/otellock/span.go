@@ -15,7 +15,7 @@ import (
 // spanFrom is the maximum duration of a successful, uncontended acquire without a span.
 const spanFrom = time.Millisecond
 
-// acquireSpan writes the span of a completed acquire, if the acquire needs one.
+// acquireSpan writes the span of a completed acquire, if the acquire needs a span.
 func (t *Telemetry) acquireSpan(ctx context.Context, e *core.Event, s *series, end ended) {
 	if !trace.SpanFromContext(ctx).IsRecording() {
 		return // creating a span that is not recorded would take longer than the measurement

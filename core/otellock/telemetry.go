@@ -26,8 +26,7 @@ var (
 )
 
 // Telemetry is a core.Observer that writes metrics and spans. It is safe for concurrent
-// use. A measurement allocates nothing, except for the first one with the same
-// attributes.
+// use. Only the first measurement with new attributes allocates memory.
 type Telemetry struct {
 	names    *names
 	acquires bool // all acquires have spans
@@ -118,7 +117,7 @@ func (t *Telemetry) instruments() error {
 }
 
 // collectPasses reports the counter of passes. A key with many waiters is passed on
-// thousands of times per second. So passes are counted in memory, which takes a
+// thousands of times per second. So passes are counted in memory. Such a count takes a
 // hundredth of the time of a measurement.
 func (t *Telemetry) collectPasses(_ context.Context, to metric.Int64Observer) error {
 	for s := range t.names.all {

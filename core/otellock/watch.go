@@ -48,10 +48,10 @@ func (g *gauges) instruments(m metric.Meter) error {
 
 // Watch makes the gauges report the leases and requests of l until stop is called. The
 // values are read from l's Snapshot when metrics are collected. For several Lockers, the
-// numbers of leases, requests and cleanups are added up, and each age is the greatest one.
-// If a reported name has no more leases and requests, it is reported with 0. Watch does
-// not prevent l from being closed. A second call of stop changes nothing. Watch panics
-// if l is nil.
+// numbers of leases, requests and cleanups are added up, and each age is the maximum. If a
+// reported name has no more leases and requests, it is reported with 0. Watch does not
+// prevent l from being closed. A second call of stop changes nothing. Watch panics if l is
+// nil.
 func (t *Telemetry) Watch(l *core.Locker) (stop func()) {
 	if l == nil {
 		panic("otellock: locker is nil")

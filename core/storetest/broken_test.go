@@ -95,7 +95,7 @@ func TestBrokenStoresAreCaught(t *testing.T) {
 }
 
 // check runs only the cases f.caught, on a store with the flaw f. It fails t unless each
-// of them fails.
+// of these cases fails.
 func (f flaw) check(t *testing.T, want map[string]string) {
 	t.Helper()
 	if len(f.caught) == 0 {
@@ -117,7 +117,7 @@ var progress = regexp.MustCompile(`(?m)^(=== | *--- PASS: ).*\n`)
 var resultLine = regexp.MustCompile(`(?m)^ *--- (PASS|FAIL): TestFlawed/([^/ ]+/[^ ]+) \(`)
 
 // runSuite runs the given cases of the suite on a store with the flaw. If no cases are
-// given, it runs all of them. It returns the result of each case, and the output.
+// given, runSuite runs all cases. It returns the result of each case, and the output.
 func runSuite(flaw string, cases ...string) (results map[string]string, out []byte) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()

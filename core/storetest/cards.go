@@ -44,7 +44,7 @@ var cardCases = []testCase{
 		a, b := e.card(), e.card()
 		e.put(e.store, a, e.units(3))
 		e.put(e.store, b, e.long)
-		e.put(e.other, a, e.units(1)) // replaces the card, and so shortens its time
+		e.put(e.other, a, e.units(1)) // replaces the card, and so shortens the card's TTL
 		e.outlive(e.units(1))
 		for _, c := range e.cards(e.other) {
 			if c.Process == a.Process {

@@ -156,7 +156,7 @@ func (e *env) insist(s store.Store, c store.Claim) (store.Grant, error) {
 // answered repeats call, for at most twice patience, while it takes at least a second and
 // returns an error other than store.ErrBusy. On a busy machine, the time limit of a
 // store's call can cause such an error. If a repeated release gets store.ErrLost, an
-// earlier one has succeeded.
+// earlier release has succeeded.
 func answered(call func() error) error {
 	for again, stop := false, time.Now().Add(2*patience); ; again = true {
 		start := time.Now()
@@ -170,8 +170,8 @@ func answered(call func() error) error {
 	}
 }
 
-// race sends n claims once each, all at the same time, and returns the granted one. It
-// fails the case unless exactly one is granted.
+// race sends n claims once each, all at the same time, and returns the granted claim.
+// It fails the case unless exactly one claim is granted.
 func (e *env) race(n int, claim func() store.Claim) store.Claim {
 	e.Helper()
 	var all sync.WaitGroup

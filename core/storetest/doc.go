@@ -24,10 +24,10 @@
 // The heaviest live hold of an owner limits the weight of a further claim of this
 // owner. Fair waiters do not keep such a claim out, but the weights of other owners do.
 //
-// Only a claim of All has a token. A reader that joins an exclusive hold gets the token
-// 0. A repeated claim of a held key with a higher MinToken raises the token for all holds
-// of the owner. The store.TokenStep-1 tokens after the raised token then belong to the
-// grant. A later token is always greater than all tokens of earlier grants, even if
+// Only a claim of weight All has a token. A reader that joins an exclusive hold gets the
+// token 0. A repeated claim of a held key with a higher MinToken raises the token for all
+// holds of the owner. The store.TokenStep-1 tokens after the raised token then belong to
+// the grant. A later token is always greater than all tokens of earlier grants, even if
 // MinToken has raised a token above the store's clock.
 //
 // Every token that belongs to a grant is below 2^53. A MinToken with which a token of
@@ -35,23 +35,23 @@
 // allowed range. A store may also refuse a MinToken above 2^51, because a key with
 // tokens just below 2^53 could never be granted again.
 //
-// Release leaves a tombstone for every lease that it does not find held. It does so
-// even if the lease waited, because a repeated Acquire of the lease may still be in
-// flight. A lease that was released while held needs no tombstone. A caller that sent
-// an Acquire twice, and does not know the outcome of the first one, releases until the
+// Release leaves a tombstone for every lease that is not held. This includes a lease
+// that waits, because a repeated Acquire of the lease can still be in flight. A lease
+// that was released while held needs no tombstone. If a caller has sent an Acquire
+// twice and does not know the outcome of the first request, it releases until the
 // answer is ErrLost.
 //
-// Release with Keep counts the time from the release. The key can stay taken for a
-// longer or shorter time than the hold had left. The weight of the hold stays taken. The
-// first request after that time is granted.
+// Release with Keep counts the time Keep from the release. Keep can be longer or shorter
+// than the rest of the hold's TTL. The weight of the hold stays taken. The first request
+// after the time Keep is granted.
 //
 // Extend does nothing for a waiting claim, because the claim has no hold.
 //
-// Three events each wake a waiting claim that would be admitted at that moment, if there
-// is one: a release, a grant that leaves room, and a waiter that leaves. A finished
-// record wakes all waiting claims that it answers. A fair waiter is woken each time until
-// it is admitted or leaves. Any other waiter is forgotten when it is woken, and has to
-// ask again.
+// Three events wake a waiting claim that would be admitted at that moment: a release, a
+// grant that leaves room, and a waiter that leaves. A finished record wakes all waiting
+// claims that it answers. A fair waiter is woken by each such event until it is
+// admitted or leaves. Any other waiter is forgotten when it is woken, and has to ask
+// again.
 //
 // A stored record does not answer a claim without a record. If a claim with a record is
 // sent again while it is held, it begins no further run. After its hold has expired,

@@ -116,8 +116,8 @@ var extendCases = []testCase{
 	}},
 }
 
-// batch returns n claims of n keys. The first, the last and some others are held, as
-// held reports.
+// batch returns n claims of n keys. The first claim, the last claim and some other
+// claims are held. held[i] reports whether batch[i] is held.
 func (e *env) batch(n int) (batch []store.Claim, held []bool) {
 	e.Helper()
 	every := max(3, n/20)

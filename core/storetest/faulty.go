@@ -50,7 +50,7 @@ type Fault struct {
 	Err error
 }
 
-// Faults sets the faults of a store that was made by Faulty with these Faults. The zero
+// Faults sets the faults of a store that Faulty has returned for these Faults. The zero
 // Faults sets none. Faults is safe for concurrent use.
 type Faults struct {
 	mu       sync.Mutex
@@ -81,14 +81,14 @@ func (f *Faults) Hook(fn func(op Op, claims []store.Claim) Fault) {
 	f.hook = fn
 }
 
-// Calls returns the number of calls of op so far, lost ones included.
+// Calls returns the number of calls of op so far, including lost calls.
 func (f *Faults) Calls(op Op) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.calls[op]
 }
 
-// Mute makes all later wake-ups get lost if on is true, and none if on is false.
+// Mute sets whether all wake-ups from now on are lost.
 func (f *Faults) Mute(on bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -128,12 +128,12 @@ func (f *Faults) take(op Op, claims []store.Claim) Fault {
 	return hook(op, claims)
 }
 
-// Faulty returns a store that calls s and applies faults. It is a store.Watcher if s is
-// one. Its CheckClaim calls CheckClaim of s, or accepts every claim if s has no such
-// method. Without faults its methods behave like the methods of s. It does not implement
-// store.Prompt, store.Braced and store.Node. It also has the methods of store.Inspector
-// and store.Cards, which have no faults. If s does not have these methods, they fail
-// with store.ErrUnsupported.
+// Faulty returns a store that calls s and applies faults. Without faults the methods of
+// the store behave like the methods of s. The store is a store.Watcher if s is a
+// store.Watcher. CheckClaim calls CheckClaim of s, or accepts every claim if s has no
+// such method. The store also has the methods of store.Inspector and store.Cards,
+// without faults. If s does not have these methods, they fail with store.ErrUnsupported.
+// The store does not implement store.Prompt, store.Braced and store.Node.
 func Faulty(s store.Store, faults *Faults) store.Store {
 	f := faulty{s, faults}
 	if w, watches := s.(store.Watcher); watches {

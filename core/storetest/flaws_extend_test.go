@@ -209,7 +209,8 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// extendKey extends all queued holds of c's key, for the longest TTL of these and c.
+// extendKey extends all queued holds of c's key, for the longest TTL of these holds and
+// c.
 func (s *tampered) extendKey(ctx context.Context, c store.Claim) {
 	longest := c.TTL
 	for _, q := range s.queued() {

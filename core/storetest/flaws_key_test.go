@@ -7,7 +7,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// keyFlaws lists flaws of stores that refuse keys, or take one key for another.
+// keyFlaws lists flaws of stores that refuse keys, or confuse two keys.
 var keyFlaws = []flaw{
 	{"ignores case in keys", []string{
 		"keys/keys that look alike are different keys",

@@ -208,7 +208,7 @@ var ownerFlaws = []flaw{
 	}},
 }
 
-// acquireQueued acquires c, and queues a granted c.
+// acquireQueued acquires c. If c is granted, acquireQueued queues c.
 func (s *tampered) acquireQueued(ctx context.Context, c store.Claim) (store.Grant, error) {
 	g, err := s.Store.Acquire(ctx, c)
 	if err == nil {
@@ -217,7 +217,7 @@ func (s *tampered) acquireQueued(ctx context.Context, c store.Claim) (store.Gran
 	return g, err
 }
 
-// acquireNotedByLease acquires c, and notes a granted c under its key and lease.
+// acquireNotedByLease acquires c. If c is granted, it notes c under c's key and lease.
 func (s *tampered) acquireNotedByLease(ctx context.Context, c store.Claim) (store.Grant, error) {
 	g, err := s.Store.Acquire(ctx, c)
 	if err == nil {

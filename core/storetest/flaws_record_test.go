@@ -9,7 +9,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// recordFlaws lists flaws of stored answers, and of the runs that they count.
+// recordFlaws lists flaws of stored answers, and of the number of runs.
 var recordFlaws = []flaw{
 	{"lets a stale holder overwrite the record", []string{
 		"runs/a stale holder does not overwrite a run in progress",
@@ -266,7 +266,8 @@ func (s *tampered) acquireRecord(change func(c store.Claim, r *store.Record)) fu
 	}
 }
 
-// releaseNoted releases c, and notes a c with a saved record under its key.
+// releaseNoted releases c. If the release saves a record, releaseNoted notes c under
+// its key.
 func (s *tampered) releaseNoted(ctx context.Context, c store.Claim) error {
 	err := s.Store.Release(ctx, c)
 	if err == nil && c.Record != nil {

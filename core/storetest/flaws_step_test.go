@@ -7,7 +7,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// stepFlaws lists flaws in those tokens of a grant that follow the token in the Grant.
+// stepFlaws lists flaws in the tokens that belong to a grant after the token in the
+// Grant.
 var stepFlaws = []flaw{
 	{"steps by one", []string{
 		"token step/a grant right after a release has tokens of its own",
@@ -184,7 +185,7 @@ var stepFlaws = []flaw{
 }
 
 // acquireStepping returns an Acquire that counts the tokens of each key itself. The
-// token of a new grant is greater than the last one by at least the result of step.
+// token of a new grant is greater than the last token by at least the result of step.
 func (s *tampered) acquireStepping(step func(s *tampered, key string) uint64) func(context.Context, store.Claim) (store.Grant, error) {
 	return s.acquireToken(func(s *tampered, c store.Claim, token uint64) uint64 {
 		defer s.lock()()

@@ -178,7 +178,7 @@ func (s *tampered) acquireBusy(change func(*store.BusyError) *store.BusyError) f
 	}
 }
 
-// acquireWaiting acquires c, and notes it under its lease while it waits.
+// acquireWaiting acquires c, and notes c under its lease while c waits.
 func (s *tampered) acquireWaiting(ctx context.Context, c store.Claim) (store.Grant, error) {
 	g, err := s.Store.Acquire(ctx, c)
 	switch {
@@ -190,7 +190,7 @@ func (s *tampered) acquireWaiting(ctx context.Context, c store.Claim) (store.Gra
 	return g, err
 }
 
-// renamed returns c with the lease that is noted for it.
+// renamed returns c with the lease of the claim that is noted under c's lease.
 func (s *tampered) renamed(c store.Claim) store.Claim {
 	if known, ok := s.noted(c.Lease); ok {
 		c.Lease = known.Lease

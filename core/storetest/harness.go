@@ -26,8 +26,8 @@ type Harness struct {
 	// Sleep returns after d has passed on the store's clock. nil means time.Sleep.
 	Sleep func(d time.Duration)
 
-	// Wrap runs the body of one case. nil means a plain call. With synctest.Test, for a
-	// store in memory, the suite takes hardly any time.
+	// Wrap runs the body of one case. nil means a plain call. For a store in memory,
+	// use synctest.Test: the suite then takes hardly any time.
 	Wrap func(t *testing.T, fn func(t *testing.T))
 
 	// Begin begins a transaction of a caller in the database of s, a store that connect
@@ -51,14 +51,14 @@ const (
 	Reentry    Feature = "re-entry"    // several holds of one owner; without it, only the owner distinguishes holds
 	Joining    Feature = "joining"     // Claim.Via
 	Fair       Feature = "fair"        // Claim.Fair
-	Overtaking Feature = "overtaking"  // claims that are not Fair can overtake waiting ones; without it, the store treats every claim as Fair
+	Overtaking Feature = "overtaking"  // claims that are not Fair can overtake waiting claims; without it, the store treats every claim as Fair
 	Fencing    Feature = "fencing"     // Grant.Token and Claim.MinToken
 	SameToken  Feature = "same token"  // a claim that is sent again, or joins, gets the grant's first token; without it, a nearby token that no other grant has
 	Keeping    Feature = "keeping"     // Claim.Keep
 	Records    Feature = "records"     // Claim.Record
 	Tombstones Feature = "tombstones"  // Acquire is refused after Release
 	Watching   Feature = "watching"    // store.Watcher
-	Places     Feature = "places"      // waiting claims are counted, shown, and woken one by one; without it, a release wakes all of them
+	Places     Feature = "places"      // waiting claims are counted, shown, and woken one by one; without it, a release wakes all
 	Inspecting Feature = "inspecting"  // store.Inspector
 	Naming     Feature = "naming"      // store.Hold.Process; without it, Process is "" for every hold
 	SoleRevoke Feature = "sole revoke" // of several concurrent revokes of a hold, only one returns nil

@@ -143,9 +143,9 @@ func keeping(c store.Claim, d time.Duration) store.Claim {
 }
 
 // pollKept makes w ask for a key that a release keeps, as a waiter without wake-ups does:
-// each request comes after the time that the previous answer has returned. The first
-// request after the kept time must be granted. A store that wakes its waiters may refuse
-// one such request, because it may know the clock of its server only roughly.
+// each request comes after the RetryAfter of the previous answer. The first request after
+// the kept time must be granted. A store that wakes its waiters may refuse one request
+// after that time, because the store may know the clock of its server only roughly.
 func (e *env) pollKept(w store.Claim) {
 	e.Helper()
 	c, keep := e.exclusive(), e.units(10)

@@ -20,7 +20,7 @@ var reentryCases = []testCase{
 		holds := []store.Claim{c, nested(c), nested(c)}
 		for _, h := range holds {
 			e.acquire(e.store, h)
-			e.acquire(e.store, h) // the repetition after a lost reply
+			e.acquire(e.store, h) // repeated, as after a lost reply
 		}
 		slices.Reverse(holds)
 		for _, h := range holds {

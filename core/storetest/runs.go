@@ -2,7 +2,7 @@ package storetest
 
 import "github.com/lockkit/lockkit/core/store"
 
-// runCases test the runs that a record counts.
+// runCases test the number of runs in a record.
 var runCases = []testCase{
 	{"a first run begins with the value of its claim", []Feature{Records}, func(e *env) {
 		e.begins(e.store, e.run("begun"), "begun", 1)

@@ -144,7 +144,7 @@ func (e *env) grows(s store.Store, last uint64) uint64 {
 }
 
 // sameToken acquires c again. It fails the case unless the token of the answer and the
-// parameter token can belong to one grant. It returns the greater of the two.
+// parameter token can belong to one grant. It returns the greater of these two tokens.
 func (e *env) sameToken(s store.Store, c store.Claim, token uint64) uint64 {
 	e.Helper()
 	g := e.acquire(s, c)

@@ -107,8 +107,8 @@ func withoutFencing(e *env) {
 }
 
 // withoutReentry checks a store that does not know several holds of one owner. Such a
-// store may treat the second claim as the first one or as the claim of another owner, or
-// refuse it as unsupported.
+// store may treat the second claim like the first claim or like the claim of another
+// owner, or refuse it as unsupported.
 func withoutReentry(e *env) {
 	c := e.exclusive()
 	e.acquire(e.store, c)

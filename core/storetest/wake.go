@@ -168,7 +168,7 @@ func (e *env) comeTooLate(w store.Claim) {
 
 // lineUp makes n claims wait behind a writer. Each claim asks again only when it is
 // woken, and must be admitted in the end. If turns is true, the claims hold the key one
-// after the other. Otherwise all of them hold it at the same time.
+// after the other. Otherwise all claims hold the key at the same time.
 func (e *env) lineUp(n int, turns bool, claim func() store.Claim) {
 	e.Helper()
 	c := e.exclusive()

@@ -89,7 +89,7 @@ var watchCases = []testCase{
 			}
 			return len(woke)
 		}
-		// The first wake-up may come late, and others right after it.
+		// The first wake-up may come late, with further wake-ups right after it.
 		for stop := time.Now().Add(patience); look() == 0 && time.Now().Before(stop); {
 			time.Sleep(patience / 1000)
 		}
@@ -142,7 +142,7 @@ var watchCases = []testCase{
 		cancel()
 		for stop := time.Now().Add(patience); ; time.Sleep(patience / 100) {
 			left := goroutines(e.key)
-			if left < n/10 { // the rest may be goroutines of a connection
+			if left < n/10 { // these few may be goroutines of a connection
 				return
 			}
 			if time.Now().After(stop) {

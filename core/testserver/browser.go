@@ -17,7 +17,7 @@ import (
 
 // Browser is a headless Chromium for one test, driven over WebDriver
 // (https://www.w3.org/TR/webdriver2/). It stops with the test. Its methods fail the test
-// if the browser cannot carry them out. They must be called from one goroutine at a time.
+// if the browser does not carry them out. Only one goroutine at a time may call them.
 type Browser struct {
 	*Process        // chromedriver
 	Addr     string // host:port of chromedriver

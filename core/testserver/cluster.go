@@ -25,7 +25,7 @@ const slots = 16384
 
 // Cluster is a cluster of three masters that share the slots, and optionally one replica
 // of each master. Its methods fail the test if the cluster does not carry them out. Each
-// of their waits lasts for at most Settled.
+// wait of a method lasts for at most Settled.
 type Cluster struct {
 	Nodes []*Redis // the first three start as masters; node i+3 replicates node i
 

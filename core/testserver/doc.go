@@ -11,9 +11,9 @@
 //
 // Each server stops with its test, and a Shared server with the last test that uses it.
 // The servers listen on free ports of 127.0.0.1, or on the hosts of a Net. The package
-// never uses servers that were running before. If the test failed, its log has the end
-// of its servers' output. If a program is not installed, the test skips and names the
-// installation command. With LOCKKIT_REQUIRE_SERVERS=1 in the environment, the test
-// fails instead. A function that starts a server returns when the server answers. The
-// package imports no client library; package testclient has clients.
+// never uses servers that were running before. If the test failed, the test's log has
+// the end of the servers' output. If a program is not installed, the test skips and
+// names the installation command. With LOCKKIT_REQUIRE_SERVERS=1 in the environment,
+// the test fails instead. A function that starts a server returns when the server
+// answers. The package imports no client library; package testclient has clients.
 package testserver

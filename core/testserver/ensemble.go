@@ -54,7 +54,8 @@ func startEnsemble(t testing.TB, tick time.Duration) (*Ensemble, error) {
 	}
 	for i, s := range e.Servers {
 		for j, peer := range peers {
-			// A server connects to itself directly, and to the others through a proxy.
+			// A server connects to itself directly, and to the other servers through a
+			// proxy.
 			var link *Proxy
 			if i != j {
 				// An elected leader may not listen yet, so the proxy retries for 2 s. If
@@ -89,7 +90,8 @@ func locked(p *Process, do func() error) error {
 	return do()
 }
 
-// Link returns the proxy between a follower and the leader. Elections do not use it.
+// Link returns the proxy between a follower and the leader. Elections do not use this
+// proxy.
 func (e *Ensemble) Link(follower, leader *ZooKeeper) *Proxy {
 	e.t.Helper()
 	i, j := slices.Index(e.Servers, follower), slices.Index(e.Servers, leader)

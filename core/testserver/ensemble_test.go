@@ -45,7 +45,7 @@ func TestEnsemble(t *testing.T) {
 		link := e.Link(followers[1], leader)
 		link.Partition()
 		link.Partition()          // changes nothing
-		create(t, first, "/news") // the other two are a majority
+		create(t, first, "/news") // the other two servers are a majority
 		if there, _, err := last.Exists("/news"); err == nil && there {
 			t.Error("it passed")
 		}

@@ -40,8 +40,8 @@ func (k kind) String() string {
 	}[k]
 }
 
-// The actions. As in a network, a lost request or reply breaks its connection: later
-// messages on the connection are lost too.
+// These are the actions. As in a network, a lost request or reply breaks its
+// connection: later messages on the connection are lost too.
 var (
 	Pass          = Action{}                    // no effect
 	DropRequest   = Action{kind: dropRequest}   // request lost, and the connection silent from then on
@@ -106,9 +106,9 @@ func (f *Fault) take() bool {
 func (f *Fault) Fired() <-chan struct{} { return f.fired }
 
 // Answered returns a channel that is closed when the server has executed the first
-// request that the fault has hit, even if the client does not receive the reply. For a
-// doubled request, the server must have executed it twice. The channel is never closed
-// for an action that keeps the request from the server.
+// request that the fault has hit, even if the client does not receive the reply. A
+// doubled request counts when the server has executed it twice. The channel is never
+// closed for an action that keeps the request from the server.
 func (f *Fault) Answered() <-chan struct{} { return f.done }
 
 func (f *Fault) answered() { f.ended.Do(func() { close(f.done) }) }
@@ -135,6 +135,6 @@ func (f *Fault) await(t testing.TB, c <-chan struct{}, what string) {
 	}
 }
 
-// Deliver releases all messages that the fault holds. The fault holds no messages after
-// that. Deliver does not wait for an answer.
+// Deliver releases all messages that the fault holds. Later messages are not held.
+// Deliver does not wait for an answer.
 func (f *Fault) Deliver() { f.once.Do(func() { close(f.free) }) }

@@ -7,14 +7,14 @@ import "time"
 // message. The zero value has no effect.
 type Impairment struct {
 	// Delay makes each message arrive later by this time. Unlike with Proxy.Delay,
-	// messages under way do not wait for each other.
+	// messages in flight do not wait for each other.
 	Delay time.Duration
 	// Jitter adds a random time, less than Jitter, to each delay. Messages keep their
 	// order.
 	Jitter time.Duration
 	// Loss is the probability that a message is lost, from 0 to 1. As with TCP, a lost
-	// message is sent again after 200 ms, then after 400 ms, then after 800 ms. Each of
-	// these repeated messages can be lost with the same probability, except the last one.
+	// message is sent again after 200 ms, then after 400 ms, then after 800 ms. A
+	// repetition can be lost with the same probability, except the third repetition.
 	// Later messages on the connection wait for the lost message.
 	Loss float64
 	// Drop is the probability that the proxy closes the connection and does not deliver

@@ -29,7 +29,7 @@ type link struct {
 type pending struct {
 	id    int32
 	fault *Fault // the fault that affects the reply
-	done  *Fault // the fault that affects the request
+	done  *Fault // the fault that is notified of the server's answer
 	known []byte
 	skip  bool   // the reply is discarded
 	reply []byte // the bytes received so far of a reply that a fault hits
@@ -69,9 +69,9 @@ func (l *link) run() {
 // messages stay in the sender's buffers.
 const maxInFlight = 256
 
-// arrivals returns a channel with the messages of one direction. It reads them as they
-// arrive, so that delayed messages do not wait for each other. The channel is closed
-// after the last message.
+// arrivals returns a channel with the messages of one direction. It reads each message
+// when the message arrives, so that delayed messages do not wait for each other. The
+// channel is closed after the last message.
 func (l *link) arrivals(conn net.Conn, read func(*bufio.Reader) (message, error)) <-chan message {
 	c := make(chan message, maxInFlight)
 	l.proxy.wg.Go(func() {

@@ -45,8 +45,8 @@ func (m *Migration) MoveKeys(n int) int {
 	return len(keys)
 }
 
-// Finish moves the remaining keys and informs all masters that the slot has moved, the
-// new master first and the old one second.
+// Finish moves the remaining keys and informs all masters that the slot has moved,
+// first the new master and then the old master.
 func (m *Migration) Finish() {
 	m.t.Helper()
 	for m.MoveKeys(10) > 0 {

@@ -13,9 +13,9 @@ import (
 )
 
 // Net is a network of hosts on this machine. Each host can be cut off. The test itself
-// reaches all of them. The network is removed at the end of the test, even if the test's
-// process is killed: a namespace and its links exist only as long as a process in the
-// namespace.
+// reaches all hosts. The network is removed at the end of the test, even if the test's
+// process is killed, because a namespace and its links exist only as long as a process
+// in the namespace.
 type Net struct {
 	t      testing.TB
 	hub    *Host
@@ -60,7 +60,7 @@ func NewNet(t testing.TB) *Net {
 // namespace.
 func (n *Net) build() error {
 	// The addresses belong to the range for tests of network devices. Another program
-	// may have taken them.
+	// may use the same addresses.
 	n.prefix = fmt.Sprintf("198.%d.%d.", 18+rand.N(2), rand.N(256))
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Pgbouncer is a pgbouncer process. Its default here is pool_mode = transaction: after
+// Pgbouncer is a pgbouncer process. The default here is pool_mode = transaction: after
 // each transaction, another client may get the server connection. The process stops with
 // the test.
 type Pgbouncer struct {

@@ -71,9 +71,9 @@ func startPostgres(t testing.TB, env, settings []string) *Postgres {
 }
 
 // NewDatabase creates a database for one test on a server that several tests share. It
-// returns a Postgres for the same server. Its URL and Exec, and StartPgbouncer, use the
-// new database. Settings apply to the sessions of the database: "TimeZone = 'UTC'". The
-// database lasts as long as the server.
+// returns a Postgres for the same server and the new database. URL, Exec and
+// StartPgbouncer use this database. Settings apply to the sessions of the database:
+// "TimeZone = 'UTC'". The database lasts as long as the server.
 func (s *Postgres) NewDatabase(t testing.TB, settings ...string) *Postgres {
 	t.Helper()
 	d := &Postgres{Process: s.Process, Addr: s.Addr, Dir: s.Dir, t: t, database: "test_" + strings.ToLower(rand.Text())}

@@ -14,13 +14,13 @@ import (
 )
 
 // startLimit is the maximum time until a server serves. On a busy machine, three
-// ZooKeeper servers that start together need most of it.
+// ZooKeeper servers that start together need most of this time.
 const startLimit = 2 * time.Minute
 
 // Process is a process that a test started. It is killed at the end of the test. On
-// Linux it is also killed if the test's process is killed. If the test failed, its log
-// has the end of the process's output. Its methods fail the test if they cannot be
-// carried out, and are safe for concurrent use.
+// Linux it is also killed if the test's process is killed. If the test failed, the
+// test's log has the last 2,000 bytes of the process's output. The methods fail the
+// test if they cannot be carried out, and are safe for concurrent use.
 type Process struct {
 	t       testing.TB
 	name    string
@@ -186,8 +186,8 @@ func (p *Process) mustRun() {
 }
 
 // Pause stops the process (SIGSTOP). On systems with /proc, Pause returns when the
-// process has stopped. The process's connections stay open and the kernel accepts new
-// ones, but nothing is answered until Resume.
+// process has stopped. The process's connections stay open, and the kernel accepts new
+// connections. The process answers nothing until Resume.
 func (p *Process) Pause() {
 	p.t.Helper()
 	p.mu.Lock()
@@ -245,7 +245,8 @@ func (p *Process) signal(pid int, sig syscall.Signal) {
 }
 
 // Kill kills the process (SIGKILL), as in a crash, and returns when the process has
-// exited. Its files are kept. Kill does nothing if the process was killed before.
+// exited. The process's files are kept. Kill does nothing if the process was killed
+// before.
 func (p *Process) Kill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

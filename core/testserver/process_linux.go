@@ -6,8 +6,8 @@ import (
 )
 
 // EndWithParent makes the kernel kill the process of cmd when the thread that starts the
-// process exits. A thread of a Go program usually runs until the program exits, for
-// whatever reason. cmd must not be started yet. Closing standard input would not
+// process exits. A thread of a Go program usually runs until the program exits, even if
+// the program is killed. cmd must not be started yet. Closing standard input would not
 // suffice, because a stopped process does not notice that.
 func EndWithParent(cmd *exec.Cmd) { attributes(cmd).Pdeathsig = syscall.SIGKILL }
 

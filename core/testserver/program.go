@@ -98,7 +98,7 @@ func Missing(t testing.TB, what string) {
 // on other versions. The programs in the directory take precedence over the machine's
 // programs. Their names are redis-server, postgres and initdb, and mariadbd and
 // mariadb-install-db, or mysqld instead of these two. The file zookeeper.classpath has
-// Java's class path for ZooKeeper. The directory need not have all of them.
+// Java's class path for ZooKeeper. The directory need not have all of these files.
 const ServersDir = "LOCKKIT_SERVERS"
 
 // fromServersDir returns the path of a file in the directory that ServersDir names, or
@@ -140,16 +140,17 @@ func program(name string) string {
 	return ""
 }
 
-// given contains the ports that freePort has returned. It is needed because a server that
-// is not ready yet does not listen.
+// given contains the ports that freePort has returned, because a server that is not ready
+// yet does not listen on its port.
 var given struct {
 	sync.Mutex
 	ports map[int]bool
 }
 
-// freePort returns a free port of 127.0.0.1. The port that is higher by 10000 is free
-// too, because nodes of a Redis Cluster use both. Both are below the kernel's range for
-// outgoing connections, so that a server can be restarted on its port.
+// freePort returns a free port of 127.0.0.1. The port that is higher by 10,000 is free
+// too, because a node of a Redis Cluster uses both ports. The two ports are below the
+// kernel's range for outgoing connections, so that a server can be restarted on its
+// port.
 func freePort(t testing.TB) int {
 	t.Helper()
 	given.Lock()

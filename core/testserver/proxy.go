@@ -45,7 +45,8 @@ func NewProxy(t testing.TB, addr string) *Proxy {
 	return newProxy(t, addr, 0, func() wire { return bytesWire{} })
 }
 
-// NewRedisProxy returns a proxy for the Redis server at addr. It speaks RESP2 and RESP3.
+// NewRedisProxy returns a proxy for the Redis server at addr. The proxy speaks RESP2 and
+// RESP3.
 func NewRedisProxy(t testing.TB, addr string) *Proxy {
 	t.Helper()
 	return newProxy(t, addr, 0, func() wire { return new(redisWire) })
@@ -137,7 +138,7 @@ func (p *Proxy) accept() {
 }
 
 // Inject applies the action to the requests that m selects, from now on. If several
-// faults select one request, the earliest one acts.
+// faults select one request, the earliest fault acts.
 func (p *Proxy) Inject(m Match, a Action) *Fault {
 	f := newFault(m, a)
 	p.mu.Lock()
@@ -270,8 +271,8 @@ func (p *Proxy) Sever() {
 	}
 }
 
-// Down cuts the server off. It closes all connections, and new ones as soon as they are
-// made.
+// Down cuts the server off. It closes all connections, and closes new connections at
+// once.
 func (p *Proxy) Down() {
 	p.mu.Lock()
 	p.down = true

@@ -27,8 +27,9 @@ func StartRabbitMQ(t testing.TB, settings ...string) *RabbitMQ {
 	t.Helper()
 	RequireRabbitMQ(t)
 	dir := tempDir(t)
-	// If no port mapper of Erlang is running, the server starts one and leaves it
-	// running. So StartRabbitMQ starts a port mapper, which stops with the test.
+	// If no port mapper of Erlang is running, the server starts a port mapper and
+	// leaves it running. So StartRabbitMQ starts a port mapper, which stops with the
+	// test.
 	mapper := newProcess(t, "epmd", tempDir(t))
 	port := 0
 	mapper.ready = func(int) bool { return !free(port) }

@@ -18,7 +18,7 @@ type Request struct {
 	Args []string
 
 	Script string   // Redis: "acquire", "extend" or "release" for a command of package redisstore
-	Path   string   // ZooKeeper: the node, of a "multi" the first one; HTTP: the URL's path
+	Path   string   // ZooKeeper: the node, or the first node of a "multi"; HTTP: the URL's path
 	Inner  []string // ZooKeeper: the names of the operations in a "multi"
 
 	Link int // the number of its connection, from 1

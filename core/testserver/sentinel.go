@@ -21,8 +21,8 @@ const SentinelName = "locks"
 const SentinelDownAfter = 2 * time.Second
 
 // Sentinel is a master, two replicas and three sentinels. Its methods fail the test if
-// the servers do not carry them out. Each of their waits lasts for at most Settled. The
-// sentinels cannot be restarted.
+// the servers do not carry them out. Each wait of a method lasts for at most Settled.
+// The sentinels cannot be restarted.
 type Sentinel struct {
 	Nodes     []*Redis // the first is the initial master
 	Sentinels []*Redis
@@ -184,7 +184,8 @@ func (s *Sentinel) DownAfter(d time.Duration) {
 
 // Failover makes the sentinels promote a replica (SENTINEL FAILOVER), and returns the
 // new master. The old master accepts writes until the sentinels demote it, some seconds
-// after they announced the new one. Writes that it accepts after the promotion are lost.
+// after they announced the new master. Writes that the old master accepts after the
+// promotion are lost.
 func (s *Sentinel) Failover() *Redis {
 	s.t.Helper()
 	old := s.Master()
@@ -199,8 +200,8 @@ func (s *Sentinel) Failover() *Redis {
 }
 
 // HandOver makes a Failover that loses no write. First the old master stops accepting
-// writes, until it is a replica itself. Then the replicas receive all its writes, and the
-// sentinels promote one of them.
+// writes, until it is a replica. Then the replicas receive all writes of the old master,
+// and the sentinels promote a replica.
 func (s *Sentinel) HandOver() *Redis {
 	s.t.Helper()
 	old := s.Master()

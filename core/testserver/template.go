@@ -20,8 +20,8 @@ type template struct {
 }
 
 // copyTo creates dir/data by unpacking a tar file. The first call in a process
-// initializes a directory, from which it makes that file. Unpacking takes a tenth of the
-// time of initializing.
+// initializes a directory and makes the tar file from it, because unpacking takes a
+// tenth of the time of initializing.
 func (t *template) copyTo(dir string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

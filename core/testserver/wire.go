@@ -18,7 +18,7 @@ type wire interface {
 // message is a part of the data in one direction.
 type message struct {
 	raw     []byte
-	request *Request // nil for a message that is neither counted nor answered
+	request *Request // nil for a message that the proxy does not count
 	id      int32    // the ID of a request, or of the request that a reply answers
 	came    time.Time
 
@@ -42,9 +42,8 @@ func (bytesWire) request(r *bufio.Reader) (message, error) {
 
 func (w bytesWire) reply(r *bufio.Reader) (message, error) { return w.request(r) }
 
-// readSized reads a message that begins with head bytes and then its size. counted is
-// the number of bytes by which the size exceeds the rest of the message: 4 if the size
-// includes its own bytes, and otherwise 0.
+// readSized reads a message that begins with head bytes and then its size. counted is 4
+// if the size includes its own four bytes, and otherwise 0.
 func readSized(r *bufio.Reader, head, counted int) ([]byte, error) {
 	raw := make([]byte, head+4)
 	if _, err := io.ReadFull(r, raw); err != nil {

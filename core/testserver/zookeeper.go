@@ -94,8 +94,8 @@ syncLimit=25
 	return cmd, os.WriteFile(file, []byte(config), 0o600)
 }
 
-// Ask sends one of ZooKeeper's four-letter words and returns the answer, or "" if there
-// is none within two seconds.
+// Ask sends one of ZooKeeper's four-letter words and returns the answer, or "" if no
+// answer arrives within two seconds.
 func (s *ZooKeeper) Ask(word string) string {
 	conn, err := net.DialTimeout("tcp", s.Addr, time.Second)
 	if err != nil {

@@ -143,7 +143,7 @@ func TestShared(t *testing.T) {
 	var addr string
 	t.Run("one server", func(t *testing.T) {
 		addr = testserver.SharedZooKeeper(t)
-		// The server outlives its users, except for the last one.
+		// The server runs until its last user has finished.
 		t.Run("outlives its users", func(t *testing.T) {
 			if again := testserver.SharedZooKeeper(t); again != addr {
 				t.Errorf("they have %s and %s", addr, again)

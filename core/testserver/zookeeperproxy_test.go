@@ -52,8 +52,8 @@ func TestZooKeeperProxy(t *testing.T) {
 		if !exists(t, conn, "/pass") {
 			t.Error("got no node")
 		}
-		// This multi has one operation of each kind. The first has data and two access
-		// rights, the last has nil data.
+		// This multi has one operation of each kind. The first operation has data and
+		// two access rights, and the last has nil data.
 		_, err := conn.Multi(
 			&zk.CreateRequest{Path: "/pass/a", Data: []byte("a"), Acl: append(everybody, zk.DigestACL(zk.PermRead, "u", "p")...), Flags: zk.FlagEphemeral},
 			&zk.CheckVersionRequest{Path: "/pass/a", Version: -1},

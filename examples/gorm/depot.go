@@ -17,8 +17,8 @@ type Depot struct {
 	Choose func(ctx context.Context, order string) (carrier string, err error)
 }
 
-// Ship chooses the carrier of an order under a lock, and writes it. It fails with
-// core.ErrLost, and writes nothing, if a later holder of the lock has written.
+// Ship chooses the carrier of an order under a lock, and writes the carrier. It fails
+// with core.ErrLost, and writes nothing, if a later holder of the lock has written.
 func (d *Depot) Ship(ctx context.Context, order string) error {
 	key := core.Key("order", order)
 	return d.Locks.Do(ctx, key, func(ctx context.Context) error {
@@ -32,7 +32,7 @@ func (d *Depot) Ship(ctx context.Context, order string) error {
 }
 
 // write writes the carrier of o in a transaction that refuses the token of a stale holder.
-// The holder may have been paused for longer than its lease, after its last look at ctx.
+// The holder can have been paused for longer than its lease, after its last check of ctx.
 func (d *Depot) write(ctx context.Context, key string, token uint64, o *Order) error {
 	return d.DB.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
 		if err := d.Tokens.CheckToken(ctx, Querier(tx), key, token); err != nil { // the first statement

@@ -26,8 +26,9 @@ func (s *site) carrier(t *testing.T, id string) string {
 	return o.Carrier
 }
 
-// TestShip pauses a holder after its last look at its context. Meanwhile a later holder
-// ships the order. The transaction of the paused holder is refused, and changes nothing.
+// TestShip pauses a holder after the last check of its context. During the pause a later
+// holder ships the order. The transaction of the paused holder is refused, and changes
+// nothing.
 func TestShip(t *testing.T) {
 	for name, open := range databases {
 		t.Run(name, func(t *testing.T) {

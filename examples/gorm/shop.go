@@ -60,10 +60,11 @@ func (s *Shop) pay(c *gin.Context) {
 	if err != nil && !c.Writer.Written() {
 		c.AbortWithStatus(http.StatusServiceUnavailable)
 	}
-	// Otherwise Idempotent sends the answer if it was committed, and 503 if not.
+	// Idempotent holds a written answer back. It sends the answer if the transaction
+	// was committed, and otherwise 503.
 }
 
-// In returns the transaction of tx for httpmw.Commit and once.Commit.
+// In returns the transaction of tx as a once.Saver, for httpmw.Commit and once.Commit.
 func In(tx *gorm.DB) sqlstore.Tx { return sqlstore.In(Querier(tx)) }
 
 // Querier returns the transaction of tx for CheckToken and sqlstore.In. With PrepareStmt

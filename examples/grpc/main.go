@@ -80,8 +80,8 @@ func charges(ctx context.Context, c config) (status int, err error) {
 	}
 	db := redis.NewClient(&redis.Options{Addr: addr})
 	defer db.Close()
-	// Each run has its own orders and accounts, because a real Redis may have those of
-	// earlier runs.
+	// Each run has its own orders and accounts, because a real Redis can have the data
+	// of earlier runs.
 	prefix := rand.N(9000) + 1000
 	payments := make([]payment, c.orders)
 	for i := range payments {

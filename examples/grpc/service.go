@@ -28,8 +28,8 @@ type service struct {
 	db *redis.Client
 }
 
-// Charge handles a call as if there were no concurrent one: it reads the balance, asks
-// the bank, and writes the new balance.
+// Charge handles a call as if no other call ran at the same time: it reads the balance,
+// asks the bank, and writes the new balance.
 func (s *service) Charge(ctx context.Context, r *chargepb.ChargeRequest) (*chargepb.Receipt, error) {
 	balance, err := s.db.Get(ctx, balanceKey(r.GetAccount())).Int64()
 	if err != nil && !errors.Is(err, redis.Nil) {
@@ -75,7 +75,8 @@ func authenticate(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next gr
 
 const secret = "correct-horse"
 
-// tenant returns the scope of idempotency keys, so that no tenant gets another one's receipts.
+// tenant returns the scope of idempotency keys, so that no tenant gets another tenant's
+// receipts.
 func tenant(ctx context.Context, _ string, _ any) (string, error) {
 	name, ok := ctx.Value(tenantKey{}).(string)
 	if !ok {

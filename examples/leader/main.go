@@ -1,5 +1,6 @@
 // Command leader starts three processes, of which one works at a time. It kills the
-// first leader, shuts the second one down gracefully, and prints who leads when.
+// first leader, shuts the second leader down gracefully, and prints each new leader
+// with the time until it leads.
 //
 //	go run ./examples/leader                         # embedded Redis, no server needed
 //	go run ./examples/leader -redis 127.0.0.1:6379
@@ -94,7 +95,7 @@ func watch(ctx context.Context, addr string) (status int, err error) {
 			return 2, err
 		}
 		defer server.Close()
-		server.ClockTTL(true) // its keys expire like those of a real server
+		server.ClockTTL(true) // its keys expire like the keys of a real server
 		addr = server.Addr()
 	}
 	election, terms := fmt.Sprintf("example-%d", rand.N(1_000_000)), make(chan term)

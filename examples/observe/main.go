@@ -10,7 +10,7 @@
 //
 // The load stops after the time of -for. The command then prints the values of the
 // metrics, and serves them for the time of -stay. The exit status is 0 if the metrics
-// show each event that happened, 1 if one is missing, and 2 after a failure.
+// show each event that happened, 1 if an event is missing, and 2 after a failure.
 package main
 
 import (

@@ -19,7 +19,7 @@ type result struct {
 	Clicks  int    `json:"clicks"`
 	Charged int64  `json:"charged"` // number of charges by the bank
 	Paid    int    `json:"paid"`    // clicks answered 200, with a receipt
-	Refused int    `json:"refused"` // clicks answered 409, because another one was in progress
+	Refused int    `json:"refused"` // clicks answered 409, because another click was in progress
 	Again   int    `json:"again"`   // tries answered 503 and then repeated
 	Failed  int    `json:"failed"`  // clicks with any other last answer, including 503
 }
@@ -28,7 +28,8 @@ type result struct {
 // were unavailable. Then nothing was charged, and no click has a receipt.
 func (r result) unserved() bool { return r.Charged == 0 && r.Paid == 0 && r.Failed > 0 }
 
-// tries is the retry policy of a click after a 503, for which nothing was charged.
+// tries is the retry policy of a click that is answered 503. Nothing was charged for
+// such a click.
 var tries = retry.Policy{Initial: 200 * time.Millisecond, Max: 2 * time.Second, Multiplier: 2, Jitter: 0.5, Attempts: 6}
 
 // click clicks "pay" on every order, with all clicks at the same time and alternately on

@@ -25,15 +25,15 @@ type insistence struct {
 	Order    string `json:"order"`
 	Tries    int    `json:"tries"`
 	GivenUp  int    `json:"given_up"` // tries whose response the client did not wait for
-	Refused  int    `json:"refused"`  // tries answered 409, because an earlier one was in progress
+	Refused  int    `json:"refused"`  // tries answered 409, because an earlier try was in progress
 	Receipt  string `json:"receipt"`
 	Replayed bool   `json:"replayed"` // the receipt was marked as replayed
 	Charged  int64  `json:"charged"`  // number of charges by the bank
 }
 
 // satisfied reports whether the client was charged once and has a replayed receipt of
-// that charge. The client never waits long enough for a run, so a receipt must be a
-// replayed one.
+// that charge. The client never waits long enough for a run, so every receipt must be
+// replayed.
 func (i insistence) satisfied() bool {
 	return i.Charged == 1 && i.Receipt == i.Order+"/1" && i.Replayed
 }

@@ -1,7 +1,7 @@
 // Command payment is a payment service with several replicas, whose clients click "pay"
 // many times at once. With the lock, every order is charged once. Then the program runs
 // clients that stop waiting for a slow bank and send their request again to other
-// replicas. With one Idempotency-Key, each of them receives the receipt of its first
+// replicas. With one Idempotency-Key, each client receives the receipt of its first
 // try.
 //
 //	go run ./examples/payment              # embedded Redis, no server needed
@@ -18,11 +18,12 @@
 // it.
 //
 // The exit code is 1 if an order was charged more than once, or never although the
-// service was available. It is also 1 if a client that repeated its request got another
-// receipt. It is 2 if the run shows nothing: -unlocked did no harm, the service was
-// unavailable for an order or did not answer a client, or something else failed.
-// Otherwise it is 0. If the service stays unavailable for some orders, the program names
-// them. With -unlocked no client stops waiting.
+// service was available. It is also 1 if a client that repeated its request was charged
+// twice, or did not get the stored receipt of its charge. It is 2 if the run shows
+// nothing: -unlocked did no harm, the service was unavailable for an order or did not
+// answer a client, or something else failed. Otherwise it is 0. If the service stays
+// unavailable for some orders, the program names them. With -unlocked no client stops
+// waiting.
 //
 // With -store mysql or sqlite everything is in one database, and an order is committed
 // together with its response. With every other store, the orders are in Redis. The
@@ -124,7 +125,8 @@ func payment(ctx context.Context, c config) (status int, err error) {
 		defer func() { err = errors.Join(err, r.stop()) }()
 		replicas = append(replicas, r.addr)
 	}
-	// Each run has its own orders, because a real Redis may have those of earlier runs.
+	// Each run has its own orders, because a real Redis can have the orders of earlier
+	// runs.
 	run := rand.N(9000) + 1000
 	orders := make([]string, c.orders)
 	for i := range orders {

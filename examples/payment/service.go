@@ -48,7 +48,7 @@ func (s *service) routes(locks *core.Locker, runs *once.Once) http.Handler {
 }
 
 // customer returns the paying customer. A real service must take the customer from
-// authentication, so that no customer receives another one's receipt.
+// authentication, so that no customer receives another customer's receipt.
 func customer(c *gin.Context) (string, error) {
 	if name := c.GetHeader("X-Customer"); name != "" {
 		return name, nil
@@ -56,8 +56,9 @@ func customer(c *gin.Context) (string, error) {
 	return "guest", nil
 }
 
-// pay handles a request as if there were no concurrent one: it reads the order, charges
-// the bank, and writes the order. Two concurrent calls for one order charge twice.
+// pay handles a request as if no other request ran at the same time: it reads the
+// order, charges the bank, and writes the order. Two concurrent calls for one order
+// charge twice.
 func (s *service) pay(c *gin.Context) {
 	ctx, id := c.Request.Context(), c.Param("id")
 	o, err := s.orders.read(ctx, id)

@@ -157,7 +157,7 @@ type quiet struct{}
 
 func (quiet) Printf(string, ...any) {}
 
-// closers are functions that Close calls, the last one first.
+// closers are functions that Close calls in reverse order.
 type closers []func() error
 
 func (c *closers) add(f func() error) { *c = append(*c, f) }

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Run plays the scenes on the server at addr, or on an embedded one if addr is "", and
-// returns the exit code.
+// Run plays the scenes on the server at addr, or on an embedded server if addr is "",
+// and returns the exit code.
 func Run(ctx context.Context, out io.Writer, addr string) (int, error) {
 	return run(ctx, out, addr, scenes)
 }

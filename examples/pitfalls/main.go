@@ -1,9 +1,9 @@
 // Command pitfalls shows the steps from SETNX to this kit. Each scene makes one of the
-// well-known mistakes of a home-made lock on Redis. Then it plays the same scene with
-// the kit.
+// well-known mistakes of a home-made lock on Redis. The program also plays the same
+// scene with the kit.
 //
 //	go run ./examples/pitfalls                         # embedded Redis, no server needed
-//	go run ./examples/pitfalls -redis 127.0.0.1:6379   # a real one
+//	go run ./examples/pitfalls -redis 127.0.0.1:6379   # a real server
 //
 // The processes of a scene are clients with their own connections. A crash cuts a client
 // off. A pause lasts until the lock has expired in Redis. The result is read from Redis

@@ -10,7 +10,7 @@ import (
 )
 
 // process stands for a process of a scene. It has its own connections and its own
-// Locker, and shares nothing with the others.
+// Locker, and shares nothing with other processes.
 type process struct {
 	*redis.Client
 	*wire
@@ -33,7 +33,8 @@ func (s *stage) process(name string) *process {
 	return p
 }
 
-// end shuts p down, and releases what p holds. A process that has crashed sends nothing.
+// end shuts p down, and releases the locks of p. A process that has crashed sends
+// nothing.
 func (p *process) end() {
 	p.resume()
 	if !p.crashed() {

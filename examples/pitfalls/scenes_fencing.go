@@ -38,7 +38,7 @@ var noToken = scene{
 }
 
 // write is a resource that checks fencing tokens. It stores the newest token that it has
-// seen, and refuses writes with older ones. It returns 1 if it has written.
+// seen, and refuses writes with older tokens. It returns 1 if it has written.
 var write = redis.NewScript(`
 	local newest = tonumber(redis.call('HGET', KEYS[1], 'token') or '0')
 	if tonumber(ARGV[1]) < newest then

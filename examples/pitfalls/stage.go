@@ -57,7 +57,7 @@ func (s *stage) until(what string, ok func() bool) {
 	}
 }
 
-// clear ends the processes and deletes the keys, also after an interrupt.
+// clear ends the processes and deletes the keys, even after an interrupt.
 func (s *stage) clear() error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), 5*time.Second)
 	defer cancel()

@@ -30,7 +30,8 @@ func newWire() *wire {
 	return w
 }
 
-// pause delays everything that the process sends from now on, also in the background.
+// pause delays all commands that the process sends from now on, including commands in
+// the background.
 func (w *wire) pause() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -60,7 +61,7 @@ func (w *wire) crash() {
 }
 
 // crashAfter makes the process crash when it has sent n more commands and is about to
-// send another one.
+// send another command.
 func (w *wire) crashAfter(n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -353,7 +353,7 @@ func importsOf(blocks []block) string {
 }
 
 // declared returns statements that use the variables which the block declares. A block
-// in a README may leave them unused, but the compiler does not allow that.
+// in a README may leave variables unused, but the compiler refuses unused variables.
 func declared(t *testing.T, b block) string {
 	t.Helper()
 	f, err := parser.ParseFile(token.NewFileSet(), "block.go", "package p\nfunc _() {\n"+b.code+"\n}", 0)

@@ -6,7 +6,8 @@
 //	go run ./examples/stdlib                         # embedded Redis, no server needed
 //	go run ./examples/stdlib -redis 127.0.0.1:6379
 //
-// The exit code is 0 if the order was charged once. It is 1 if not, or if something failed.
+// The exit code is 0 if the order was charged once, and the repeated request got the same
+// receipt. It is 1 if not, or if something failed.
 package main
 
 import (
@@ -41,8 +42,8 @@ func main() {
 	}
 }
 
-// bank handles a request as if there were no concurrent one: two concurrent clicks
-// charge twice.
+// bank handles a request as if no other request ran at the same time: two concurrent
+// clicks charge twice.
 type bank struct {
 	receipts sync.Map // receipts of the paid orders
 	charges  atomic.Int32

@@ -82,8 +82,8 @@ func work(ctx context.Context, c config) (status int, err error) {
 	if err := db.Ping(ctx).Err(); err != nil {
 		return 2, fmt.Errorf("redis at %s: %w", addr, err)
 	}
-	// Each run has its own queues and accounts, because a real Redis may have those of
-	// earlier runs.
+	// Each run has its own queues and accounts, because a real Redis can have the data
+	// of earlier runs.
 	s := &service{db: db, run: fmt.Sprintf("worker-%d", rand.N(9000)+1000), job: job{every: 2 * time.Second, ran: map[int]int{}}}
 	defer s.clean(c.accounts)
 	booked, err := s.enqueue(ctx, c.tasks, c.accounts)
@@ -99,7 +99,8 @@ func work(ctx context.Context, c config) (status int, err error) {
 		defer r.stop(&err)
 		replicas[i] = r
 	}
-	// Schedulers count whole seconds from their start, so all start in the same second.
+	// Schedulers count whole seconds from their start, so all schedulers start in the
+	// same second.
 	s.job.start = time.Now().Truncate(time.Second).Add(time.Second)
 	time.Sleep(time.Until(s.job.start))
 	for _, r := range replicas {
@@ -125,7 +126,7 @@ func (s *service) enqueue(ctx context.Context, tasks, accounts int) ([]int, erro
 		account, amount := rand.N(accounts), rand.N(100)+1
 		booked[account] += amount
 		task := asynq.NewTask("book", fmt.Appendf(nil, `{"account":%d,"amount":%d}`, account, amount))
-		// Contention uses no retry, so one task in ten has none.
+		// Contention uses no retry, so one task in ten has no retry.
 		retries := min(1, i%10)
 		if _, err := client.EnqueueContext(ctx, task, asynq.Queue(s.run), asynq.MaxRetry(retries), asynq.Timeout(patience)); err != nil {
 			return nil, err

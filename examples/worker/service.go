@@ -30,7 +30,7 @@ func (s *service) routes(locks *core.Locker) asynq.Handler {
 	if locks != nil {
 		book = taskmw.Lock(locks, "account", taskmw.Payload("account"))(book)
 		// The first task of a tick runs, and holds the lock for so long that the other
-		// replicas skip theirs.
+		// replicas skip their tasks.
 		report = taskmw.Lock(locks, "report", taskmw.Type(), taskmw.OnBusy(taskmw.Skip), taskmw.Acquire(core.KeepFor(s.job.every/2)))(report)
 	}
 	mux := asynq.NewServeMux()
@@ -39,8 +39,8 @@ func (s *service) routes(locks *core.Locker) asynq.Handler {
 	return mux
 }
 
-// book handles a task as if there were no concurrent one: it reads the balance, and
-// writes the new one. Two concurrent calls for one account lose a booking.
+// book handles a task as if no other task ran at the same time: it reads the balance,
+// and writes the new balance. Two concurrent calls for one account lose a booking.
 func (s *service) book(ctx context.Context, t *asynq.Task) error {
 	var in struct{ Account, Amount int }
 	if err := json.Unmarshal(t.Payload(), &in); err != nil {
@@ -95,7 +95,7 @@ type replica struct {
 
 func (s *service) startReplica(addr string, workers int, unlocked bool) (*replica, error) {
 	client := redis.NewClient(&redis.Options{Addr: addr})
-	// The prefix keeps the run's locks apart from those of other runs. A real service
+	// The prefix separates the run's locks from the locks of other runs. A real service
 	// would keep its prefix.
 	store, err := redisstore.New(client, redisstore.WithPrefix(s.run+":"))
 	if err != nil {

@@ -9,12 +9,12 @@
 // separate Once for each job; a chain of the whole cron.Cron, as above, is for a single job.
 //
 // If a replica released its lock as soon as its job is done, a replica whose clock is a little
-// behind would run the job again. So the lock is kept for a fixed time after it was acquired,
-// even if the job ends earlier. This time has to be longer than the difference between the
-// times at which the replicas begin the job. It has to be shorter than the interval minus that
-// difference. If schedules are aligned ("at each full minute"), such as the schedules of cron
-// expressions, use half of the interval. If each replica counts the interval from its own
-// start, use nearly the whole interval.
+// behind would run the job again. So the lock is kept for a fixed time after the acquire, even
+// if the job ends earlier. This time has to be longer than the difference between the times at
+// which the replicas begin the job. It has to be shorter than the interval minus that
+// difference. If all replicas begin at the same times of day, as with cron expressions, use
+// half of the interval. If each replica counts the interval from its own start, use nearly the
+// whole interval.
 //
 // If a job takes longer than its interval, it keeps its lock, and all replicas skip the runs in
 // between. While the store is unavailable, no replica runs the job. A job is not notified of

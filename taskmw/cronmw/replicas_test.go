@@ -41,7 +41,7 @@ type report struct {
 	Job   string // "gocron" or "cron"
 	Ran   bool   // true: the job begins to run; false: its scheduled time has come
 	At    int64  // the time of the report, in nanoseconds since 1970
-	Since int64  // if Ran is true, the At of the report that the scheduled time of this run has come
+	Since int64  // if Ran is true, the At of the report of this scheduled time
 }
 
 // replica schedules one job by gocron and one by cron, every second. Both jobs take a
@@ -108,8 +108,8 @@ func (a asked) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 	return a.Locker.Lock(ctx, name)
 }
 
-// TestReplicas runs three processes that schedule the same jobs every second. They have the
-// same clock, so only the delays of the machine make them differ.
+// TestReplicas runs three processes that schedule the same jobs every second. All processes
+// use the same clock, so only delays of the machine make their times differ.
 func TestReplicas(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()

@@ -27,9 +27,9 @@ const (
 	// the message's context has a deadline, the message waits for at most half of the time until
 	// the deadline. When the context is done, the message is nacked at once.
 	//
-	// The 5 seconds are one bound for a Lock and an Idempotent around one handler: the inner
-	// middleware waits for the rest of the outer one's time. If the inner middleware has a
-	// core.Wait, its wait is not shortened.
+	// The 5 seconds are one bound for a Lock and an Idempotent around one handler. The inner
+	// middleware waits for 5 seconds minus the wait of the outer middleware. If the inner
+	// middleware has a core.Wait, its wait is not shortened.
 	//
 	// The outermost Lock or Idempotent pauses and nacks, after it has released its lock or
 	// completed its run. So the next delivery does not find the key busy because of this
@@ -145,8 +145,8 @@ func isRouted(ctx context.Context) bool {
 	return message.HandlerNameFromCtx(ctx) != "" || message.SubscriberNameFromCtx(ctx) != ""
 }
 
-// isFinal reports whether err, the reason why a message did not run, would be the same in every
-// delivery.
+// isFinal reports whether every delivery of the message would fail with err. err is the reason
+// why the message did not run.
 func isFinal(err error) bool {
 	for _, final := range []error{
 		core.ErrInvalid, core.ErrUnsupported, once.ErrMismatch, once.ErrIndeterminate, once.ErrUnreplayable,

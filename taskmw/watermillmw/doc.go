@@ -29,7 +29,7 @@
 //	the message's context is done     is nacked
 //	the key is missing or bad         fails with core.ErrInvalid
 //	a KeyFunc failed                  fails
-//	the lease is lost meanwhile       is acked or fails as the handler returns
+//	the lease is lost during the run  is acked or fails as the handler returns
 //
 // and with Idempotent
 //
@@ -68,10 +68,10 @@
 // Watermill's subscriber gives up a message after AckWaitTimeout, and when the subscriber
 // closes. Without ManualAck the client acks such a message.
 //
-// A waiting message blocks its subscriber. Some subscribers deliver one message after the
-// other, as the subscribers of Kafka and Redis streams do for each partition or consumer. They
-// deliver nothing else while a message waits. They deliver a nacked message again before all
-// others, so a busy key delays all messages behind it until the key is free.
+// A waiting message blocks its subscriber. The subscribers of Kafka and Redis streams deliver
+// one message after the other, for each partition or consumer. They deliver nothing else while
+// a message waits. They deliver a nacked message again before all other messages. So a busy
+// key delays all later messages until the key is free.
 //
 // # Other middlewares
 //

@@ -15,7 +15,7 @@ import (
 )
 
 // Idempotent returns a middleware that runs a message once. After a success, a duplicate under
-// the same key is acked without a run, and the messages that the run has produced are published
+// the same key is acked without a run. The messages that the run has produced are published
 // again, with the same UUIDs, payloads and metadata. With UUID as the key, Idempotent protects
 // from a broker that delivers twice. With a key from the metadata or the payload, it also
 // protects from a producer that publishes twice. once.Retain sets the time for which a success
@@ -48,8 +48,8 @@ import (
 // published.
 //
 // After Commit the database decides. The message is acked if the transaction was committed,
-// whatever the handler returns. It is delivered again if the transaction was rolled back or its
-// outcome is unknown.
+// whatever the handler returns. The message is delivered again if the transaction was rolled
+// back or its outcome is unknown.
 //
 // A message that an inner Lock has postponed does not count as an attempt, unless an earlier
 // try of an inner Retry has reached the handler. Mount Idempotent inside a Lock if duplicates

@@ -7,8 +7,8 @@ import (
 )
 
 // KeyFunc returns the key of a message. It returns an error that matches core.ErrInvalid if the
-// message is wrong. The text of that error is not stored with the message. An outer middleware
-// finds the error with errors.Is and errors.As.
+// message is wrong. The text of the KeyFunc's error is not stored with the message. An outer
+// middleware finds that error with errors.Is and errors.As.
 //
 // The result is one part of the key, without control characters, or several parts with U+001F
 // between them, as Join returns them: parts "a" and "b" under the name "order" lock
@@ -32,8 +32,8 @@ func Metadata(name string) KeyFunc {
 }
 
 // UUID returns a KeyFunc that takes the message's UUID, which is the same in each delivery. If a
-// producer publishes twice, the two messages have different UUIDs, unless the producer gives
-// both the same one.
+// producer publishes twice, the two messages have different UUIDs, unless the producer sets the
+// same UUID for both messages.
 func UUID() KeyFunc {
 	s := sourceOf("UUID")
 	return func(msg *message.Message) (string, error) { return s.Part(msg.UUID) }
@@ -70,7 +70,8 @@ func Join(parts ...KeyFunc) KeyFunc {
 	}
 }
 
-// clone returns a copy of keys, because the caller may change the slice. It panics if one is nil.
+// clone returns a copy of keys, because the caller may change the slice. It panics if a key is
+// nil.
 func clone(where string, keys []KeyFunc) []KeyFunc {
 	keys = append([]KeyFunc(nil), keys...)
 	for _, k := range keys {

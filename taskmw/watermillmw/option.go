@@ -24,10 +24,9 @@ type config struct {
 }
 
 // Acquire sets options of the acquire: TTL, KeepFor, MaxHold, and so on. Several Acquire add up,
-// and a later value replaces an earlier one. core.Wait limits the time for which a
-// message waits for a busy key; see Busy. 0 means a single attempt. The wait, 1 second
-// and the time of the handler together have to be shorter than the time after which the
-// broker delivers again.
+// and a later value replaces an earlier value. core.Wait limits the time for which a message
+// waits for a busy key; see Busy. 0 means a single attempt. The wait, 1 second and the time of
+// the handler together have to be shorter than the time after which the broker delivers again.
 //
 // Acquire is for Lock, which panics if a value is not allowed. once.Acquire sets the options with
 // which Idempotent claims its runs.

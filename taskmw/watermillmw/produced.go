@@ -92,7 +92,7 @@ type reader struct {
 	bad  bool
 }
 
-// number returns a number that is at most the length of the rest.
+// number reads a number. It sets bad if the number exceeds the length of the rest.
 func (r *reader) number() int {
 	n, size := binary.Uvarint(r.rest)
 	if size <= 0 || n > uint64(len(r.rest)-size) {

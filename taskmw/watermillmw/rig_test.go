@@ -216,7 +216,7 @@ func postponed(t *testing.T, what string, msg *message.Message, produced []*mess
 	}
 }
 
-// gauge counts callers: those inside now, their maximum, and their total number.
+// gauge counts callers: the number inside now, its maximum, and the total number.
 type gauge struct{ now, most, total atomic.Int32 }
 
 func (g *gauge) enter() {

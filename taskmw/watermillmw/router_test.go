@@ -119,8 +119,8 @@ func TestRouter_BusyCopy(t *testing.T) {
 }
 
 // TestRouter_BusyMessages checks that busy messages are delivered again until they run
-// (hazard 76). Wherever the two are mounted, Retry does not repeat a busy message, and
-// PoisonQueue does not take it.
+// (hazard 76). Retry does not repeat a busy message, and PoisonQueue does not take the
+// message. Both are tested as outer and as inner middlewares.
 func TestRouter_BusyMessages(t *testing.T) {
 	t.Parallel()
 	for _, place := range []string{"outer", "inner"} {

@@ -10,7 +10,7 @@ import (
 // run is one call of an inner handler by a middleware.
 type run struct {
 	tries  *tries        // the record of the call
-	waited time.Duration // the total wait for keys of this middleware and the outer ones
+	waited time.Duration // the total wait for keys of this middleware and its outer middlewares
 }
 
 type runKey struct{}

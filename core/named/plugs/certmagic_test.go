@@ -52,8 +52,8 @@ func (s storage) TryLock(ctx context.Context, name string) (bool, error) {
 
 func (s storage) Unlock(ctx context.Context, name string) error { return s.Locks.Unlock(ctx, name) }
 
-// authority issues certificates. Before each one it prints "issuing", and waits for a
-// line from the parent process.
+// authority issues certificates. Before each certificate it prints "issuing", and waits
+// for a line from the parent process.
 type authority struct{ in *bufio.Reader }
 
 func (a authority) IssuerKey() string { return "authority" }
@@ -180,8 +180,8 @@ func (c *child) goOn() {
 func TestCertmagic(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
-	// begin starts two processes. The second one waits for the first, whose authority is
-	// issuing.
+	// begin starts two processes. The second process waits for the first process, whose
+	// authority is issuing.
 	begin := func(t *testing.T, ttl time.Duration) (first, second *child) {
 		t.Helper()
 		t.Parallel()
@@ -204,7 +204,8 @@ func TestCertmagic(t *testing.T) {
 		first.await("obtained")
 		second.await("obtained") // without "issuing" before it
 	})
-	// When a process dies while it obtains a certificate, the other one obtains it.
+	// When a process dies while it obtains a certificate, the other process obtains the
+	// certificate.
 	t.Run("process dies", func(t *testing.T) {
 		first, second := begin(t, 2*time.Second)
 		first.process.Kill()

@@ -17,7 +17,7 @@ import (
 )
 
 // BenchmarkLocks measures the cost of Telemetry for 64 goroutines, with one key per
-// goroutine and with one key for all.
+// goroutine and with one key for all goroutines.
 func BenchmarkLocks(b *testing.B) {
 	server := testserver.StartRedis(b)
 	for _, keys := range []string{"own keys", "one key"} {

@@ -101,7 +101,7 @@ func traced(t *testing.T, server *testserver.Redis, how []redisstore.Option, opt
 	if commands < 6 {
 		t.Errorf("there are only %d commands: %s", commands, text)
 	}
-	owner, _, _ := strings.Cut(lease.Owner(), ".") // the rest has the tokens
+	owner, _, _ := strings.Cut(lease.Owner(), ".") // the part after the dot depends on the lease
 	secrets = []string{key, owner, answer, gone.Owner(), lease.ID(), "s3cret"}
 	if lease.Token() != 0 {
 		secrets = append(secrets, fmt.Sprint(lease.Token()))

@@ -208,8 +208,8 @@ var scenes = []struct {
 }
 
 // playCalls makes eleven calls. Six run: two of these fail, and one is a second
-// attempt. Of the other five, one is replayed, one finds its key taken, and one each
-// gets ErrMismatch, ErrUnreplayable and ErrIndeterminate.
+// attempt. Of the other five calls, one is replayed, and one gets each of the errors
+// ErrInProgress, ErrMismatch, ErrUnreplayable and ErrIndeterminate.
 func playCalls(t *testing.T, s *stage) {
 	runs, err := once.New(s.locks)
 	if err != nil {

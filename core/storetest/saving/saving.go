@@ -21,7 +21,7 @@ type Store struct {
 func New() *Store { return &Store{Store: memstore.New()} }
 
 // Release implements store.Store. It fails with store.ErrSaved if the lease has
-// committed, and c has a record that differs from the committed one.
+// committed, and c has a record that differs from the committed record.
 func (s *Store) Release(ctx context.Context, c store.Claim) error {
 	err := s.Store.Release(ctx, c)
 	if _, ok := s.saved.Load(c.Lease); ok && c.Record != nil && errors.Is(err, store.ErrLost) {

@@ -1,6 +1,6 @@
 /* This library is preloaded into a program and changes the program's wall clock. The file
    that TESTSERVER_CLOCK names has the offset and the rate of the clock. The monotonic clock
-   runs at the same rate, because a server may use both clocks together. It is never set. */
+   runs at the same rate, because a server may use both clocks together, but is never set. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* This library is preloaded into a program and makes its disk full while the first byte of
-   the file that TESTSERVER_DISK names is 1. Then a write fails if it makes a regular file
-   longer, as on a full disk. Another disk is never full. It has the program's standard
-   streams, and the files whose paths contain the value of TESTSERVER_ROOMY. */
+   the file that TESTSERVER_DISK names is 1. A write to the full disk fails if it
+   makes a regular file longer. Another disk is never full. This other disk has the program's
+   standard streams, and the files whose paths contain the value of TESTSERVER_ROOMY. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

@@ -55,7 +55,8 @@ while true do
 end`
 
 // leases returns the fields of a hash without the fields that can be computed from
-// others. It returns nil if no fields remain, because then the lock does not exist.
+// other fields. It returns nil if no fields remain, because then the lock does not
+// exist.
 func leases(fields map[string]string) map[string]string {
 	maps.DeleteFunc(fields, func(name, _ string) bool {
 		return name == "n" || strings.HasPrefix(name, "o:")

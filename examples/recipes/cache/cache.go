@@ -23,8 +23,8 @@ const (
 	ttl     = 5 * time.Second
 )
 
-// Get returns the cached value of key. If there is none, one caller calls fill and
-// stores the value, while the others wait for it. If the locks' store is unavailable,
+// Get returns the cached value of key. If the cache has no value, one caller calls fill
+// and stores the value, and the other callers wait. If the locks' store is unavailable,
 // each caller fills without a lock, because duplicate work does no harm here.
 func Get(ctx context.Context, locks *core.Locker, c Cache, key string, fill func(context.Context) (string, error)) (string, error) {
 	if value, ok := c.Get(ctx, key); ok {

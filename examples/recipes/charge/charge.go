@@ -11,7 +11,7 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
-// Bank is the provider. It makes one charge of two calls with the same key.
+// Bank is the provider. Two calls with the same key cause one charge.
 type Bank interface {
 	Charge(ctx context.Context, key string, cents int) (receipt string, err error)
 }
@@ -31,9 +31,8 @@ func Pay(ctx context.Context, runs *once.Once, bank Bank, account, key string, c
 
 // bankKey returns the idempotency key that is sent to the bank. It is derived from the
 // account and the client's key. It is the same for each attempt, and differs for each
-// pair of account and key. So it depends on nothing that changes: no attempt number, no
-// time, nothing random. Its 32 characters are within the limits of the providers in
-// README.md.
+// pair of account and key. So it contains no attempt number, no time and nothing
+// random. Its 32 characters are within the limits of the providers in README.md.
 func bankKey(account, key string) string {
 	sum := sha256.Sum256([]byte(core.Key("charge", account, key)))
 	return hex.EncodeToString(sum[:16])

@@ -13,13 +13,13 @@ import (
 )
 
 // Keep is the time for which a run is known. After it, a call for the same scheduled
-// time runs the job again. So Keep has to exceed the longest delay of a replica. It
+// time runs the job again. So Keep has to exceed the longest delay of a replica. Keep
 // suits jobs with a period of up to a week.
 const Keep = 14 * 24 * time.Hour
 
 // Run runs job for the scheduled time due. It returns nil if this replica or another
-// one has done the job. While another replica runs the job, Run returns an error that
-// matches once.ErrInProgress. That replica can die, so the caller has to call Run
+// replica has done the job. While another replica runs the job, Run returns an error
+// that matches once.ErrInProgress. That replica can die, so the caller has to call Run
 // again, as Until does. due is a time of the schedule and not the reading of a clock:
 // 03:00, not 03:00:00.017.
 func Run(ctx context.Context, runs *once.Once, name string, due time.Time, job func(context.Context) error) error {
@@ -32,11 +32,11 @@ func Run(ctx context.Context, runs *once.Once, name string, due time.Time, job f
 	return err
 }
 
-// Until calls Run until this replica or another one has done the job. Between the calls
-// it waits for a random time between half of pause and one and a half times pause,
-// which must be positive. Set the deadline of ctx to the next scheduled time. Before
-// this deadline, any replica runs the job again if the job failed or its replica died.
-// Until returns at once an error that another call cannot remedy, such as
+// Until calls Run until this replica or another replica has done the job. Between the
+// calls it waits for a random time between half of pause and one and a half times
+// pause, which must be positive. Set the deadline of ctx to the next scheduled time.
+// Before this deadline, any replica runs the job again if the job failed or its replica
+// died. Until returns at once an error that another call cannot remedy, such as
 // once.ErrIndeterminate.
 func Until(ctx context.Context, runs *once.Once, name string, due time.Time, pause time.Duration, job func(context.Context) error) error {
 	for {

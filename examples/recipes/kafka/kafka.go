@@ -29,8 +29,8 @@ type Reader interface {
 }
 
 // Keep is the time for which a handled record is known. A record that is delivered
-// again after that is handled again. So Keep has to exceed the topic's retention, which
-// is 7 days by default.
+// again after this time is handled again. So Keep has to exceed the topic's retention,
+// which is 7 days by default.
 const Keep = 14 * 24 * time.Hour
 
 // FranzGo handles the records of client until ctx is done, handle or a commit fails, or
@@ -64,8 +64,8 @@ func FranzGo(ctx context.Context, client Client, runs *once.Once, handle func(ct
 }
 
 // Segmentio handles the messages of reader until ctx is done, or handle, a fetch or a
-// commit fails. reader must have a GroupID. It must also have an ErrorLogger, because it
-// reports messages that it cannot fetch, or skips, only to the ErrorLogger.
+// commit fails. reader must have a GroupID and an ErrorLogger. kafka-go reports messages
+// that it cannot fetch, or skips, only to the ErrorLogger.
 func Segmentio(ctx context.Context, reader Reader, runs *once.Once, handle func(ctx context.Context, value []byte) error) error {
 	for {
 		m, err := reader.FetchMessage(ctx)
@@ -82,7 +82,8 @@ func Segmentio(ctx context.Context, reader Reader, runs *once.Once, handle func(
 }
 
 // At returns the key of a record that consumers may see twice. If producers may also
-// send a record twice, use an ID that they set in a header or in the value instead.
+// send a record twice, use an ID that the producers set in a header or in the value
+// instead.
 func At(topic string, partition int, offset int64) string {
 	return fmt.Sprintf("%s/%d/%d", topic, partition, offset)
 }

@@ -150,8 +150,8 @@ func (f *fetches) CommitRecords(_ context.Context, records ...*kgo.Record) error
 }
 
 // TestFranzGo_PartitionFails checks that the error of any partition ends the consumer
-// after it has handled the records of the others. The first partition has no error, so
-// Err0 would return nil.
+// after it has handled the records of the other partitions. The first partition has no
+// error, so Err0 would return nil.
 func TestFranzGo_PartitionFails(t *testing.T) {
 	t.Parallel()
 	lost := &kgo.ErrDataLoss{Topic: "payments", Partition: 1, ConsumedTo: 9, ResetTo: 5}

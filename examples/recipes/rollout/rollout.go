@@ -31,7 +31,8 @@ const (
 // unlock deletes the key if it has the value of its holder.
 var unlock = redis.NewScript(`if redis.call("GET", KEYS[1]) == ARGV[1] then return redis.call("DEL", KEYS[1]) end return 0`)
 
-// Old returns a lock as many services have it: SET NX PX and a script. Nothing extends it.
+// Old returns a lock as many services have it: SET NX PX and a script. Nothing extends the
+// lock.
 func Old(client redis.UniversalClient) Lock {
 	return func(ctx context.Context, name string, work func(context.Context) error) error {
 		value := rand.Text()

@@ -135,8 +135,8 @@ func exclude(a, b *replica) {
 	}
 }
 
-// TestRollout repeatedly replaces the older one of two replicas, first with later releases,
-// then with earlier ones.
+// TestRollout repeatedly replaces the older of two replicas, first by later releases and
+// then by earlier releases.
 func TestRollout(t *testing.T) {
 	t.Parallel()
 	server := miniredis.RunT(t)

@@ -17,7 +17,8 @@ import (
 var ErrRefused = errors.New("refused")
 
 // Keep is the time for which a done or refused step is known. A saga that is resumed
-// later begins anew, so Keep has to exceed the time for which any saga stays open.
+// later begins again with its first step, so Keep has to exceed the time for which any
+// saga stays open.
 const Keep = 90 * 24 * time.Hour
 
 // Step is a part of a saga.
@@ -28,10 +29,10 @@ type Step struct {
 }
 
 // Run runs the steps of the saga id in their order. If a step is refused, Run undoes
-// the steps before it, the last one first, and returns an error that matches
-// ErrRefused. After a crash or another error, call Run again with the same id and
-// steps. Steps that were done or refused are not repeated for the time of Keep. Two
-// Runs of one saga do not overlap in a step.
+// the steps before it in reverse order, and returns an error that matches ErrRefused.
+// After a crash or another error, call Run again with the same id and steps. Steps that
+// were done or refused are not repeated for the time of Keep. Two Runs of one saga do
+// not overlap in a step.
 func Run(ctx context.Context, runs *once.Once, id string, steps []Step) error {
 	runs, err := runs.WithOptions(once.Retain(Keep))
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 const Schema = `
 CREATE TABLE stock (sku text PRIMARY KEY, left_over int NOT NULL CHECK (left_over >= 0));`
 
-// Sell takes n of sku out of the stock if at least n are left, and reports whether it did.
+// Sell takes n of sku out of the stock if at least n are left, and reports whether enough
+// was left.
 func Sell(ctx context.Context, db *sql.DB, sku string, n int) (bool, error) {
 	r, err := db.ExecContext(ctx,
 		`UPDATE stock SET left_over = left_over - $1 WHERE sku = $2 AND left_over >= $1`, n, sku)

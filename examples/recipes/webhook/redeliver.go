@@ -47,16 +47,17 @@ type hookDelivery struct {
 // later, perhaps after Redeliver has returned. Two calls at once request some redeliveries
 // twice, which is harmless if Handler receives them.
 //
-// A delivery that GitHub refuses to repeat does not prevent the others. After any other
-// error, Redeliver sends no further requests. The error matches each failed request's
-// error, and the next call requests the missing redeliveries. Limit the time by ctx.
+// If GitHub refuses to repeat a delivery, Redeliver continues with the other
+// deliveries. After any other error, Redeliver sends no further requests. The error
+// matches each failed request's error, and the next call requests the missing
+// redeliveries. Limit the time by ctx.
 func (h Hook) Redeliver(ctx context.Context) (requested int, err error) {
 	failed, err := h.failed(ctx, time.Now().Add(-Redeliverable))
 	if err != nil {
 		return 0, err
 	}
 	var refused []error
-	for _, id := range slices.Backward(failed) { // the newest event comes first
+	for _, id := range slices.Backward(failed) { // failed lists the newest event first
 		_, err := h.send(ctx, http.MethodPost, fmt.Sprintf("/deliveries/%d/attempts", id), nil)
 		switch status := statusError(0); {
 		case err == nil:

@@ -232,7 +232,8 @@ func TestReplicas(t *testing.T) {
 	})
 }
 
-// TestLongBody checks the limits of bodies. GitHub's bodies may be longer than others.
+// TestLongBody checks the limits of bodies. GitHub's bodies may be longer than the
+// bodies of other senders.
 func TestLongBody(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)

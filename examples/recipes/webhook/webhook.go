@@ -59,8 +59,8 @@ func (s Sender) maxBody() int64 {
 }
 
 // Verified returns a handler that runs next for each delivery of s, including repeated
-// ones. Use it if next only accepts deliveries, and a worker handles them later. An outage
-// of the locks' store then loses no delivery. next can find the ID by s.ID.
+// deliveries. Use it if next only accepts deliveries, and a worker handles them later. An
+// outage of the locks' store then loses no delivery. next can find the ID by s.ID.
 func (s Sender) Verified(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.maxBody()))
@@ -106,10 +106,10 @@ func Stripe(secret string) Sender {
 }
 
 // GitHub returns GitHub as a sender, https://docs.github.com/webhooks. GitHub repeats a
-// failed delivery only on request, with the same ID: see Hook.Redeliver. Its signature
-// covers the body, but neither a time nor the ID. So somebody who has recorded a
-// delivery can send it again under a new ID, and it is handled again. GitHub's bodies
-// have up to 25 MB.
+// failed delivery only on request, with the same ID: see Hook.Redeliver. GitHub's
+// signature covers the body, but neither a time nor the ID. So somebody who has
+// recorded a delivery can send it again under a new ID, and the delivery is handled
+// again. GitHub's bodies have up to 25 MB.
 func GitHub(secret string) Sender {
 	verify := func(h http.Header, body []byte) error {
 		want := "sha256=" + hex.EncodeToString(mac([]byte(secret), string(body)))
@@ -119,9 +119,9 @@ func GitHub(secret string) Sender {
 }
 
 // PayPal returns PayPal as a sender, https://developer.paypal.com/api/rest/webhooks.
-// PayPal signs with a certificate, and its API also checks signatures: verify has to do
-// one of the two checks. The ID of an event is in the body. The header
-// PAYPAL-TRANSMISSION-ID has a different ID for each delivery.
+// verify checks the signature, with PayPal's certificate or by a call of PayPal's API.
+// The ID of an event is in the body. The header PAYPAL-TRANSMISSION-ID has a different
+// ID for each delivery.
 func PayPal(verify func(h http.Header, body []byte) error) Sender {
 	return Sender{Name: "paypal", ID: stdmw.JSON("id"), Verify: verify}
 }
@@ -153,8 +153,7 @@ func oneOf(signatures []string, want string) error {
 }
 
 // recent returns an error for a time, in seconds since 1970, that is more than five
-// minutes away from now. Such a delivery may be a recorded one that somebody sends
-// again.
+// minutes away from now. Somebody can have recorded such a delivery and sent it again.
 func recent(seconds string) error {
 	n, err := strconv.ParseInt(seconds, 10, 64)
 	if age := time.Since(time.Unix(n, 0)); err != nil || age.Abs() > 5*time.Minute {

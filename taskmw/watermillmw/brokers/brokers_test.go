@@ -113,8 +113,8 @@ func rabbitMQ(t *testing.T) broker {
 	}
 }
 
-// redisStreams starts a server. Its broker delivers a message again if it is not acked
-// within idle.
+// redisStreams starts a server. Its broker delivers a message again if the message is
+// not acked within idle.
 func redisStreams(t *testing.T, idle time.Duration) broker {
 	t.Helper()
 	addr := testserver.StartRedis(t).Addr

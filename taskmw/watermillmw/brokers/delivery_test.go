@@ -105,10 +105,10 @@ func busyMessages(t *testing.T, b broker) {
 	})
 }
 
-// redelivered checks that a message runs once, and that the messages of the run are published,
-// although the broker delivers the message again while its handler still runs (hazard 61). The
-// second delivery comes after a time-out, or because the consumer is gone, possibly at another
-// process.
+// redelivered checks a message that the broker delivers again while the handler still runs
+// (hazard 61). The message has to run once, and the messages of the run have to be published.
+// The second delivery comes after a time-out, or because the consumer is gone, and can go to
+// another process.
 func redelivered(t *testing.T, b broker) {
 	l := newLocker(t)
 	done := b.collect(t, "done")

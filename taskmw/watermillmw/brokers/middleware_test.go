@@ -244,7 +244,7 @@ func TestJetStream_MaxDeliver(t *testing.T) {
 	}
 }
 
-// Redis streams deliver a nacked message again before all others.
+// Redis streams deliver a nacked message again before all other messages.
 func TestRedisStreams_Order(t *testing.T) {
 	t.Parallel()
 	b, l := redisStreams(t, time.Minute), newLocker(t)
