@@ -247,7 +247,6 @@ func (r *recorder) Observe(_ context.Context, e core.Event) {
 	r.events = append(r.events, e)
 }
 
-// all returns the events of one kind.
 func (r *recorder) all(kind core.Kind) []core.Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -42,7 +42,8 @@ type hold struct {
 }
 
 // grant is a hold at the store. Several leases of a process can use one grant, one after
-// the other: the first lease requested it, and it was passed on to the later ones.
+// the other: the first lease requested the grant, and its hold was passed on to the
+// later leases.
 type grant struct {
 	key       string
 	client    int
@@ -104,7 +105,8 @@ type write struct {
 	at time.Duration
 }
 
-// register is a resource that refuses tokens lower than the highest one it has seen.
+// register is a resource that refuses tokens lower than the highest token that it has
+// seen.
 type register struct {
 	highest  uint64
 	accepted []write
@@ -182,8 +184,8 @@ func (j *journal) admit(g *grant) {
 	j.granted = append(j.granted, g)
 }
 
-// begin records a hold, which lasts until end is called. The hold is the one that q was
-// granted, or one that was passed on.
+// begin records a hold, which lasts until end is called. The hold was granted to q, or
+// passed on.
 func (j *journal) begin(h *hold, q *question) *hold {
 	j.mu.Lock()
 	defer j.mu.Unlock()
