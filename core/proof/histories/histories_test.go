@@ -177,7 +177,7 @@ type verdict struct {
 	calls, grants, unknown int
 	// The second number counts the leases that passed a hold on, and whose release
 	// reported the loss of the hold.
-	follows, told           int // leases whose hold was passed on to them, and earlier leases of such a hold that were notified of its loss
+	follows, told           int // leases whose hold was passed on to them, and those it came from that were told of its loss
 	others, bites, outcomes map[string]int
 	wrong                   []string
 	overlaps, tokens, stale []string
