@@ -11,8 +11,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// TestLateMessages delivers requests and replies late. They must not change the hold of
-// another lease, and must not lengthen the trust in a lease.
+// TestLateMessages delivers requests and replies late. These messages must not change
+// the hold of another lease, and must not lengthen the trust in a lease.
 func TestLateMessages(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()

@@ -142,7 +142,7 @@ func (i inspector) fields(key string) map[string]string {
 	return m
 }
 
-// holds returns the number of holds of a key on the server, including expired ones.
+// holds returns the number of holds of a key on the server, including expired holds.
 func (i inspector) holds(key string) int {
 	i.t.Helper()
 	n := 0

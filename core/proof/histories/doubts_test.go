@@ -151,7 +151,7 @@ func (d *doubts) settled(c *claim) int64 {
 			continue
 		}
 		if unsure && d.forgot(o.Call, o.Ret+int64(ttl)) {
-			// The server may not have remembered the release for as long as it should.
+			// The server may have forgotten the release too early.
 			return o.Ret + int64(ttl) + life
 		}
 		return o.Ret

@@ -102,7 +102,7 @@ func (d *doubts) failOver(over deed, key string) {
 			return
 		}
 	}
-	// The state of the lock is uncertain: a release was under way, there were several
+	// The state of the lock is uncertain: a release was in flight, there were several
 	// holds, or the holds were not recorded.
 	end := over.To + life
 	for _, c := range d.claims {

@@ -112,7 +112,7 @@ const chainTime = 10 * time.Millisecond
 
 // passedWrongly lists leases that were passed a hold, or passed it on, against the
 // rules. It compares only events of one process. When Acquire returns, the process knows
-// of the grant. When Release returns, it knows whether the release failed.
+// of the grant. When Release returns, the process knows whether the release failed.
 func passedWrongly(claims []*claim) []string {
 	var faults []string
 	for _, c := range claims {

@@ -86,8 +86,8 @@ func (r *rig) stored() string {
 // counter returns the key of the tokens of Redisson's keys.
 func (r *rig) counter() string { return "redisson_lock_token:{" + r.key + "}" }
 
-// waits returns once a claim waits for the key. With Redisson's keys the server only knows
-// that somebody listens.
+// waits returns once a claim waits for the key. With Redisson's keys the server only
+// knows that a client listens.
 func (r *rig) waits() {
 	r.t.Helper()
 	channel := "redisson_lock__channel:{" + r.key + "}"

@@ -35,7 +35,7 @@ type hold struct {
 	until    time.Duration // the earlier of the call of Release and the end of the lease's context
 	let      time.Duration // the time of the call of Release
 	freed    time.Duration // the time at which Release returned
-	told     error         // what it said
+	told     error         // the result of Release
 	shown    bool          // the lease's owner was read
 	extended bool          // the caller has extended the lease
 	passed   bool          // the lease began with a hold that was passed on
@@ -55,13 +55,13 @@ type grant struct {
 	got       time.Duration // the time of the answer
 	confirmed time.Duration // the time of the last request that the store has confirmed
 	valid     time.Duration // the validity, counted from confirmed
-	leaving   bool          // the store received a request to release it
+	leaving   bool          // the store received a request to release the grant
 	tried     time.Duration // the time of the last release that was not answered
 	released  time.Duration // time of the last release that seems to have taken effect
 	ended     time.Duration // time after which no lease may begin; 0: none
 	why       string        // the reason for ended
 	leases    int           // the number of leases that have begun under the grant
-	pending   int           // the number of their releases that are under way
+	pending   int           // the number of their releases that are in flight
 	last      *hold         // the last hold that began under the grant
 }
 
@@ -376,9 +376,9 @@ func (j *journal) wiped() {
 	j.wipes = append(j.wipes, j.now())
 }
 
-// lostAt returns the time at which a wipe of the server lost the effect of a request that
-// was sent at the given time, or -1 if there was no wipe after that. A wipe also counts
-// for requests that were under way.
+// lostAt returns the time at which a wipe of the server lost the effect of a request
+// that was sent at the given time, or -1 if there was no wipe after that. A wipe also
+// counts for requests that were in flight.
 func (j *journal) lostAt(asked time.Duration) time.Duration {
 	for _, w := range j.wipes {
 		if w >= asked {
