@@ -35,7 +35,7 @@ type hold struct {
 	until    time.Duration // the earlier of the call of Release and the end of the lease's context
 	let      time.Duration // the time of the call of Release
 	freed    time.Duration // the time at which Release returned
-	told     error         // the result of Release
+	told     error         // what it said
 	shown    bool          // the lease's owner was read
 	extended bool          // the caller has extended the lease
 	passed   bool          // the lease began with a hold that was passed on
