@@ -13,7 +13,7 @@ import (
 	"github.com/lockkit/lockkit/core/proof/tally"
 )
 
-// total adds up the facts that the tests of a part reported. The name "" stands for all
+// total adds up the facts that the tests of a part reported. The part "" stands for all
 // parts.
 func (r *record) total(part string) (sum tally.Facts) {
 	sum = tally.Facts{Faults: map[string]int{}, Outcomes: map[string]int{}, Violations: map[string]int{}, Expected: map[string]int{}}

@@ -51,7 +51,7 @@ const (
 )
 
 // side is the number of packages whose trials run at once. The trials are the packages'
-// own tests. They mostly wait for servers, and pass on a busy machine too.
+// own tests. They mostly wait for servers, and also pass on a busy machine.
 const side = 2
 
 // run runs the parts and prints the outcome of each package. Except in the part trials, a
@@ -191,7 +191,7 @@ func (r *record) test(res *result, more []string, tallyPath string, out io.Write
 		timeout = "24h"
 	}
 	cmd := exec.Command("go", append([]string{"test", "-json", "-count=1", "-shuffle=on", "-timeout", timeout}, more...)...)
-	cmd.Dir = res.Package // the package may be in a module of its own
+	cmd.Dir = res.Package // the package can be in a nested module
 	cmd.Env = append(os.Environ(), tally.File+"="+tallyPath, tally.Asked+"=1")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -210,7 +210,7 @@ func (r *record) test(res *result, more []string, tallyPath string, out io.Write
 }
 
 // read counts the tests in the output of go test -json. A test with cases counts once,
-// and each of its cases counts too.
+// and each of its cases also counts.
 func (res *result) read(in io.Reader, out io.Writer) {
 	said := make(map[string][]string)
 	lines := bufio.NewReader(in)

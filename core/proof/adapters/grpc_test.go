@@ -45,8 +45,8 @@ func serveGRPC(v *service, method string) front {
 		rules = append([]grpcmw.Rule{grpcmw.Idempotent(v.runs, grpcmw.AnyCaller())}, rules...)
 	}
 	f.rules = grpcmw.Rules{method: rules}
-	// In half of the trials the recovery from panics is inside the lock, in the others
-	// outside.
+	// In half of the trials the recovery from panics is inside the lock, and in the
+	// other half it is outside.
 	unary := []grpc.UnaryServerInterceptor{recoverUnary, grpcmw.UnaryServerInterceptor(f.rules)}
 	streams := []grpc.StreamServerInterceptor{recoverStream, grpcmw.StreamServerInterceptor(f.rules)}
 	if v.trial%4 > 1 {

@@ -4,8 +4,8 @@
 //
 // Evidence from outside of the kit decides each trial: a resource that records when each
 // run began and compares tokens, the state in the server, the client's response, and the
-// handler's context. A trial whose event did not happen fails, because it has shown
-// nothing.
+// handler's context. A trial fails if its event did not happen, because it has then
+// shown nothing.
 package adapters_test
 
 import (

@@ -135,8 +135,9 @@ var scenes = map[string]func(*stage) answer{
 
 // TestAdapters checks every adapter under every fault: the client's response, the number
 // of effects, the cause in the handler's context, and the state of the key. Every second
-// trial uses Idempotent too, if the adapter has it. Each trial of a replay uses it. Each
-// key must have an expiry, and no key may be left at the end: hazards 25 and 51.
+// trial also uses Idempotent, if the adapter has it. Each trial of a replay uses
+// Idempotent. Each key must have an expiry, and no key may be left at the end: hazards
+// 25 and 51.
 func TestAdapters(t *testing.T) {
 	book := newBook(t)
 	queue := testserver.StartRedis(t)

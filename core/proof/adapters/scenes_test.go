@@ -194,8 +194,9 @@ func duplicates(s *stage) answer {
 	return within(s.t, "the first request is over", first)
 }
 
-// rush sends other requests for the same order during the run. They wait. If their
-// handlers are fast enough, the hold of one request is passed on to the next.
+// rush sends other requests for the same order during the run. These requests wait for
+// the key. If their handlers are fast enough, the hold of a request is passed on to the
+// next request.
 func rush(s *stage) answer {
 	s.apart = true
 	s.first = func(r *run) (string, error) {
@@ -213,7 +214,7 @@ func rush(s *stage) answer {
 		more = append(more, s.send(s.t.Context(), s.a))
 	}
 	s.request = request
-	time.Sleep(500 * time.Millisecond) // time for them to start waiting
+	time.Sleep(500 * time.Millisecond) // time for the requests to start waiting
 	close(s.goOn)
 	for _, other := range more {
 		if got := within(s.t, "another request is answered", other); got.outcome != done {

@@ -85,7 +85,7 @@ type spied struct {
 	*redisstore.Store
 
 	mu     sync.Mutex
-	owners map[string]bool // contains the leases too
+	owners map[string]bool // also contains the leases
 }
 
 func (s *spied) saw(claims ...store.Claim) {

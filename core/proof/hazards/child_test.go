@@ -197,7 +197,8 @@ func (c *child) resume() {
 	c.signal(syscall.SIGCONT)
 }
 
-// stands reports whether a process is stopped. It returns true on systems without /proc.
+// stands reports whether a process is stopped by a signal. It returns true on systems
+// without /proc.
 func stands(pid int) bool {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {

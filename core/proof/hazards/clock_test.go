@@ -247,7 +247,7 @@ func backPlain(t *testing.T) {
 }
 
 // hazard 21. TestPromotedClock checks the limit of a replica whose clock differs from
-// the master's. It expects two holders, and that the token distinguishes them.
+// the master's. The test expects two holders, which the token distinguishes.
 func TestPromotedClock(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()

@@ -31,7 +31,7 @@ func fairProcesses(t *testing.T) {
 	server := testserver.StartRedis(t)
 	asks := inspect(t, server)
 	oracle := newOracle(t, processes*each*10)
-	// All children wait before the first of them is served.
+	// All children wait before the first child is served.
 	gate := acquire(t, newLocker(t, server.Addr), key)
 	children, loops := make([]*child, processes), make([]int, processes)
 	for i := range children {
@@ -82,7 +82,7 @@ func fairGoroutines(t *testing.T) {
 	l := newLocker(t, server.Addr)
 	var mu sync.Mutex
 	var order []int  // the goroutines in the order of service; the tested lock guards it too
-	var alone []bool // by turn: whether less than a quarter waited at its release
+	var alone []bool // by turn: whether less than a quarter of the goroutines waited at its release
 	var waiting atomic.Int32
 	var wg sync.WaitGroup
 	for i := range goroutines {
@@ -97,7 +97,7 @@ func fairGoroutines(t *testing.T) {
 				}
 				mu.Lock()
 				order = append(order, i)
-				// The others may still wait for the answers to their releases.
+				// The other goroutines may still wait for the answers to their releases.
 				alone = append(alone, waiting.Load() < goroutines/4)
 				mu.Unlock()
 				if err := lease.Release(context.Background()); err != nil {
@@ -119,8 +119,8 @@ func fairGoroutines(t *testing.T) {
 		if !alone[at] {
 			contended[i]++
 		}
-		// From the moment at which every goroutine has had a turn until the first one has
-		// had all its turns, all others wait or are about to wait.
+		// When every goroutine has had a turn, and before a goroutine has had all its
+		// turns, all other goroutines wait or are about to wait.
 		if started == goroutines && i == last && !alone[at-1] {
 			t.Errorf("goroutine %d was served twice in a row, at %d", i, at)
 		}
@@ -158,7 +158,7 @@ func quietWaiters(t *testing.T) {
 		}
 	}
 	testserver.Eventually(t, patience, "a waiter of each process is in line", func() bool { return asks.waiters(key) == processes })
-	// A waiter's first requests are not counted: it asks, watches and asks again.
+	// A waiter's first requests are not counted: it asks, opens a watch and asks again.
 	testserver.Eventually(t, patience, "each of them polls", func() bool {
 		asked := make(map[string]int)
 		for _, c := range s.tap.allCalls() {

@@ -30,7 +30,7 @@ func TestExtensionsEnd(t *testing.T) {
 		late := lateness(t)
 		stop := r.disturb()
 		var mu sync.Mutex
-		long, kept := 0, 0 // number of leases held beyond a TTL, and of those that were not lost
+		long, kept := 0, 0 // number of leases held beyond a TTL, and of the leases among them that were not lost
 		var wg sync.WaitGroup
 		for lane := range lanes {
 			wg.Go(func() {
@@ -112,7 +112,7 @@ func (r *rig) disturb() (stop func() int) {
 
 // neverAfterRelease checks the calls that the server received, and fails the test if a
 // lease is extended after its release. Extensions that arrive within way after the
-// release are ignored, because they may have been under way.
+// release are ignored, because they may have been in flight.
 func (r *rig) neverAfterRelease(way time.Duration) {
 	r.t.Helper()
 	released := make(map[string]int64)

@@ -40,7 +40,7 @@ type isolation struct {
 	hosts   []*testserver.Host
 	plain   *child
 	before  int          // the order with which plain acquired a key before the partition
-	acked   *child       // its grants need one replica's acknowledgement
+	acked   *child       // each of its grants needs one replica's acknowledgement
 	rival   *core.Locker // asks the sentinels that are not cut off
 }
 
@@ -98,7 +98,8 @@ func bothSidesGrant(t *testing.T, _ int) {
 	refusedAlone := func() {
 		_, r := i.acked.try(order{Key: "order:2", TTL: isolatedTTL})
 		for n := 0; n < 10 && unanswered(r); n++ {
-			// The previous attempt may have taken effect, so this one uses another key.
+			// The previous attempt may have taken effect, so this attempt uses another
+			// key.
 			_, r = i.acked.try(order{Key: "order:2:" + rand.Text(), TTL: isolatedTTL})
 		}
 		wantRefused(t, r, "0 of 1 replicas")

@@ -11,8 +11,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// TestLateMessages delivers requests and replies late. They must not change the hold of
-// another lease, and must not lengthen the trust in a lease.
+// TestLateMessages delivers requests and replies late. These messages must not change
+// the hold of another lease, and must not lengthen the trust in a lease.
 func TestLateMessages(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
@@ -103,7 +103,7 @@ func lateShortExtension(t *testing.T, r *rig, _ int) {
 	const long = 10 * time.Minute
 	lease := acquire(t, r.locker, r.key, core.TTL(3*time.Second))
 	hold := r.asks.hold(r.key)
-	// The watchdog's first extension is delayed, and overtaken by a longer one.
+	// The watchdog's first extension is delayed, and a longer extension overtakes it.
 	fault := r.inject("extend", testserver.HoldRequest)
 	fault.Await(t)
 	if err := lease.Extend(t.Context(), long); err != nil {
@@ -176,7 +176,7 @@ func slowExtension(t *testing.T, r *rig, _ int) {
 	}
 }
 
-// staleGrant stops a process while the answer to its acquire is under way, so that none
+// staleGrant stops a process while the answer to its acquire is in flight, so that none
 // of the process's time-outs can fire.
 func staleGrant(t *testing.T, r *rig, _ int) {
 	const ttl = 2 * time.Second

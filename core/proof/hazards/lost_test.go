@@ -44,7 +44,7 @@ func TestLostReplies(t *testing.T) {
 }
 
 func lostAcquire(t *testing.T, r *rig, n int) {
-	// If the last token is ahead of the server's clock, the next one is greater by
+	// If the last token is ahead of the server's clock, the next token is greater by
 	// store.TokenStep.
 	last := uint64(time.Now().Add(time.Hour).UnixMicro())
 	if err := r.asks.Set(t.Context(), stored(r.key), "f\tt "+strconv.FormatUint(last, 10), time.Hour).Err(); err != nil {

@@ -5,8 +5,8 @@
 //
 // The tests judge by evidence from outside of the kit: one monotonic clock for all
 // processes, the state in the server, the commands that the server received, and a
-// register that compares tokens. A scene whose faults had no effect fails, because it
-// has shown nothing.
+// register that compares tokens. A scene fails if its faults had no effect, because it
+// has then shown nothing.
 package hazards_test
 
 import (

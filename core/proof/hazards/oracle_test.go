@@ -14,7 +14,7 @@ import (
 )
 
 // span is an interval of the monotonic clock in which a holder relied on a key. It
-// begins after Acquire has returned. It ends at the last time after which a check found
+// begins after Acquire has returned. It ends at the time of the last check that found
 // the lease's context not done.
 type span struct {
 	Key, Who    string
@@ -64,8 +64,8 @@ func (o *oracle) len() int {
 	return len(o.spans)
 }
 
-// toOthers returns how often a key went to a holder other than the previous one, in the
-// order of spans.
+// toOthers returns how often, in the order of spans, a key went to another holder than
+// before.
 func (o *oracle) toOthers() (n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

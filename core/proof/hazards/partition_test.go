@@ -106,7 +106,7 @@ func (c *cutOff) judge(t *testing.T, oracle *oracle, late time.Duration) {
 	}
 	oracle.add(span{c.key, "holder", 0, c.until, c.lease.Token()})
 	oracle.add(span{c.key, "rival", c.granted, mono(), c.rival.Token()})
-	// Messages that were under way arrive late, and change nothing.
+	// Messages that were in flight arrive late, and change nothing.
 	c.proxy.Heal()
 	wantErr(t, "release of a lost lease", c.lease.Release(context.Background()), core.ErrLost)
 	wantHeld(t, c.rival)

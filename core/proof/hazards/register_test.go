@@ -10,7 +10,7 @@ import (
 )
 
 // register is a resource outside of Redis that refuses writes with a token lower than
-// the highest one it has seen. Its twin accepts every write.
+// the highest token that it has seen. Its twin, a second resource, accepts every write.
 type register struct {
 	Addr string
 

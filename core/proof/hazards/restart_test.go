@@ -11,9 +11,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// hazard 30. TestRestart restarts a server. A restart without data is a limit of a single
-// server: the test expects two holders until the first is notified, and that the token
-// distinguishes them.
+// hazard 30. TestRestart restarts a server. A restart without data is a limit of a
+// single server: the test expects two holders until the first holder is notified, and
+// the token distinguishes them.
 func TestRestart(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()

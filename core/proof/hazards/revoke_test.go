@@ -61,7 +61,7 @@ func revocable(t *testing.T) map[string]func(t *testing.T) revoked {
 	const settings = "?_pragma=busy_timeout(1000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)"
 	return map[string]func(t *testing.T) revoked{
 		"MariaDB": several("mysql", testserver.StartMariaDB(t).NewDatabase(t).DSN()),
-		"SQLite": func(t *testing.T) revoked { // one writer at a time, so a file per trial
+		"SQLite": func(t *testing.T) revoked { // SQLite has one writer at a time, so each trial has a file
 			return several("sqlite", "file:"+filepath.Join(t.TempDir(), "locks.db")+settings)(t)
 		},
 		"Cluster":    several("cluster", testserver.StartCluster(t, false).Addrs()...),
@@ -82,9 +82,9 @@ func revocable(t *testing.T) map[string]func(t *testing.T) revoked {
 	}
 }
 
-// revoke revokes a hold of the key. If the hold is gone before that, revoke tries the
-// next hold after a short pause, so that its own calls do not slow the holder. It returns
-// a time before the hold was revoked at the store.
+// revoke revokes a hold of the key. If the hold is gone before the revoke, revoke tries
+// the next hold after a short pause. Without the pause its calls would slow the holder.
+// It returns a time before the hold was revoked at the store.
 func (r revoked) revoke(t *testing.T, key string, keep time.Duration) (at int64) {
 	t.Helper()
 	in := r.store.(store.Inspector)
@@ -108,8 +108,8 @@ func (r revoked) revoke(t *testing.T, key string, keep time.Duration) (at int64)
 	return 0
 }
 
-// succeed acquires the key after the revoke, and relies on it for a moment. The lease's
-// TTL is long, so that each call may take two seconds on a busy machine.
+// succeed acquires the key after the revoke, and relies on the key for a moment. The
+// lease's TTL is long, so that each call may take two seconds on a busy machine.
 func (r revoked) succeed(t *testing.T, key string) span {
 	t.Helper()
 	locker, err := core.New(r.store)

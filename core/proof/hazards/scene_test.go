@@ -142,7 +142,7 @@ func (i inspector) fields(key string) map[string]string {
 	return m
 }
 
-// holds returns the number of holds of a key on the server, including expired ones.
+// holds returns the number of holds of a key on the server, including expired holds.
 func (i inspector) holds(key string) int {
 	i.t.Helper()
 	n := 0
@@ -247,7 +247,6 @@ func (r *recorder) Observe(_ context.Context, e core.Event) {
 	r.events = append(r.events, e)
 }
 
-// all returns the events of one kind.
 func (r *recorder) all(kind core.Kind) []core.Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -97,14 +97,14 @@ func TestSecrets(t *testing.T) {
 	server.Do("FLUSHALL")
 	server.Do("ACL", "SETUSER", "some", "allkeys")
 	for _, end := range closes {
-		wg.Go(end) // clean-ups log too
+		wg.Go(end) // clean-ups also log
 	}
 	wg.Wait()
 	w.judge(t)
 }
 
-// witness collects all texts that become visible, and all secrets that must not occur in
-// them.
+// witness collects all visible texts, and all secrets that must not occur in these
+// texts.
 type witness struct {
 	mu      sync.Mutex
 	secrets map[string]string // each secret with its kind

@@ -25,7 +25,7 @@ func TestStorm(t *testing.T) {
 			s.board(p)
 			s.ships = append(s.ships, p)
 		}
-		// Faults are random. If they cost few leases, the storm lasts longer.
+		// Faults are random. If few leases are lost, the storm lasts longer.
 		for round := 0; round == 0 || round < 10 && s.losses() < count(100); round++ {
 			s.rage(time.Duration(count(60)) * time.Second)
 		}

@@ -92,7 +92,7 @@ func sharedKey(t *testing.T, on plan) {
 
 // windowsOf divides the leases since from into windows of size leases, and returns the
 // number of leases of each process in each window. It omits the first window, in which
-// the processes learn of their rivals.
+// the processes learn of each other.
 func windowsOf(children []*child, from int64, size int) (windows [][]int) {
 	type lease struct {
 		at      int64

@@ -146,16 +146,16 @@ func TestCancelledAtRelease(t *testing.T) {
 }
 
 // departures plays rounds with two waiters of one key. The first waiter leaves when the
-// key is released, and the other one must get the key.
+// key is released, and the second waiter must get the key.
 type departures struct {
 	t    *testing.T
 	asks inspector
 	key  string
 	here *core.Locker
 
-	window time.Duration // time after the release within which the first one leaves
-	gone   int           // how often the first one did not get the key
-	polled int           // how often the other one got the key only by polling
+	window time.Duration // time after the release within which the first waiter leaves
+	gone   int           // how often the first waiter did not get the key
+	polled int           // how often the second waiter got the key only by polling
 }
 
 func (d *departures) play(from *core.Locker) {

@@ -71,10 +71,10 @@ func (w *worker) spin(o order) {
 	w.say(report{ID: o.ID, Kind: "spun", Count: map[string]int{"late ms": int(worst.Milliseconds())}})
 }
 
-// loop acquires a key again and again, in n goroutines, and reports every hold. It
-// reports a long hold at its start too, so that a test can wait for this report before
-// it revokes the hold. Otherwise the hold's acquire may not have been answered yet, and
-// the locker would send the acquire again after the revoke.
+// loop acquires a key again and again, in n goroutines, and reports every hold. It also
+// reports the start of a long hold, so that a test can wait for this report before it
+// revokes the hold. Without this report the hold's acquire may not have been answered
+// yet, and the locker would send the acquire again after the revoke.
 func (w *worker) loop(o order) {
 	var wg sync.WaitGroup
 	ctx, cancel := context.WithCancel(context.Background())
@@ -89,8 +89,7 @@ func (w *worker) loop(o order) {
 			for ctx.Err() == nil {
 				lease, err := w.locker.Acquire(ctx, o.Key, o.options()...)
 				if err != nil {
-					// If a process is stopped while it is granted a lease, it finds the
-					// lease lost.
+					// If a process is stopped during a grant, it finds the lease lost.
 					if !errors.Is(err, core.ErrUnavailable) && !errors.Is(err, core.ErrLost) && !errors.Is(err, context.Canceled) {
 						w.say(failed(o.ID, "failed", err))
 						return

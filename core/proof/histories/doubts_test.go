@@ -15,8 +15,8 @@ import "math"
 //   - A hold that was passed on to a caller of the same process that had just given up.
 //     The stretch ends when the hold is released.
 //   - A hold that ended without a confirmed release. The stretch begins when the holder
-//     stopped relying on the hold. A confirmed release causes a stretch too, if an
-//     attempt to acquire the hold may still be under way.
+//     stopped relying on the hold. A confirmed release also causes a stretch, if an
+//     attempt to acquire the hold can still be in flight.
 //   - A failover that restores holds that had been released. See failover_test.go.
 //
 // The clean-up is repeated until it is confirmed. Therefore the end of a stretch is
@@ -136,7 +136,7 @@ func (c *claim) heard() int64 {
 }
 
 // settled returns the time from which c is certainly not held and will not be held
-// again. If a call that may acquire the key can still be under way, a confirmed release
+// again. If a call that may acquire the key can still be in flight, a confirmed release
 // is not sufficient. In that case only the answer "not held" is sufficient, because the
 // server remembers that release.
 func (d *doubts) settled(c *claim) int64 {
@@ -151,7 +151,7 @@ func (d *doubts) settled(c *claim) int64 {
 			continue
 		}
 		if unsure && d.forgot(o.Call, o.Ret+int64(ttl)) {
-			// The server may not have remembered the release for as long as it should.
+			// The server may have forgotten the release too early.
 			return o.Ret + int64(ttl) + life
 		}
 		return o.Ret

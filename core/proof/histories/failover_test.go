@@ -31,7 +31,7 @@ func (n *nemesis) failOver(d *deed) {
 	follow(old, n.server)
 }
 
-// follow makes a server the replica of another one.
+// follow makes a server the replica of another server.
 func follow(replica, master *testserver.Redis) {
 	replica.Do("REPLICAOF", "127.0.0.1", fmt.Sprint(master.Port()))
 }
@@ -65,12 +65,12 @@ type turn struct {
 	asked asked
 }
 
-// failOver adds the turn of a failover for a key's lock. The new master knows an earlier
-// state of the old one, or its own state from when it was last the master. Holds that
-// were released or expired since then exist again until they expire. Even a hold that the
-// server had lost can exist again while its holder still relies on it. In that case the
-// hold continues with all its extensions, although others have held the key in the
-// meantime.
+// failOver adds the turn of a failover for a key's lock. The new master has an earlier
+// state of the old master, or the state from the time when it was last the master. Holds
+// that were released or expired since that state exist again until they expire. Even a
+// hold that the server had lost can exist again while its holder still relies on it. In
+// that case the hold continues with all its extensions, although others have held the
+// key in the meantime.
 func (d *doubts) failOver(over deed, key string) {
 	to := func(what, claim string) {
 		when := over
@@ -102,7 +102,7 @@ func (d *doubts) failOver(over deed, key string) {
 			return
 		}
 	}
-	// The state of the lock is uncertain: a release was under way, there were several
+	// The state of the lock is uncertain: a release was in flight, there were several
 	// holds, or the holds were not recorded.
 	end := over.To + life
 	for _, c := range d.claims {

@@ -23,7 +23,7 @@ const (
 	workers       = 8
 	leastCalls    = 10_000
 	leastGrants   = 500
-	leastToOthers = 30 // grants of each key to a holder other than the previous one
+	leastToOthers = 30 // grants of each key to another holder than before
 	leastUnknown  = 20
 	leastBites    = 10
 	leastBusy     = 1000            // busy answers that only the holder can explain
@@ -75,7 +75,7 @@ func (s *scene) start(i int) {
 	}, proxy, s.history)
 }
 
-// replace starts a worker in place of one that died.
+// replace starts a worker in place of a dead worker.
 func (s *scene) replace(name string) {
 	s.start(slices.IndexFunc(s.workers, func(c *child) bool { return c.name == name }))
 }
@@ -121,7 +121,7 @@ func TestHistories(t *testing.T) {
 }
 
 // run creates and judges a history. If porcupine reaches no verdict in time, run saves
-// the history and creates another one. A second history without a verdict fails the
+// the history and creates another history. A second history without a verdict fails the
 // test.
 func run(t *testing.T, wiped bool) {
 	if decided(t, wiped, false) {

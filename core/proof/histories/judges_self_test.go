@@ -41,7 +41,7 @@ func busy(call, ret int64) *try {
 }
 
 // of returns a claim with the given calls of the store, and t as its try unless t is
-// nil. If t was released and no call is a release, of adds a successful one.
+// nil. If t was released and no call is a release, of adds a successful release.
 func of(t *try, calls ...call) *claim {
 	c := &claim{Key: "k:1", Who: "p", try: t, calls: calls}
 	if t == nil {

@@ -61,10 +61,10 @@ func tokensBack(tries []*try) []string {
 	return faults
 }
 
-// tokensShared lists pairs of grants of a key in which one owns a token of the other. It
-// also lists pairs in which the earlier grant has the greater tokens, if it had returned
-// before the later one was requested. A server that loses data between two requests
-// under way may repeat tokens.
+// tokensShared lists pairs of grants of a key that share a token. It also lists pairs in
+// which the earlier grant has the greater tokens, if that grant had returned before the
+// later grant was requested. A server that loses data between two simultaneous requests
+// may repeat tokens.
 func tokensShared(r *record) []string {
 	type granted struct {
 		*claim
@@ -112,7 +112,7 @@ const chainTime = 10 * time.Millisecond
 
 // passedWrongly lists leases that were passed a hold, or passed it on, against the
 // rules. It compares only events of one process. When Acquire returns, the process knows
-// of the grant. When Release returns, it knows whether the release failed.
+// of the grant. When Release returns, the process knows whether the release failed.
 func passedWrongly(claims []*claim) []string {
 	var faults []string
 	for _, c := range claims {
@@ -167,7 +167,8 @@ func passedWrongly(claims []*claim) []string {
 
 // confirmed reports whether the store confirmed, between the call and the return of the
 // release of t, that c was held. An unanswered release may have released the hold. The
-// next release then does not find the hold, and counts it as released by the first one.
+// next release then does not find the hold, and counts the hold as released by the
+// earlier release.
 func (c *claim) confirmed(t *try) bool {
 	return slices.ContainsFunc(c.calls, func(o call) bool {
 		says := o.Outcome == "ok" || o.What == "leave" && o.Outcome == "unknown"

@@ -25,7 +25,7 @@ func (d deed) forgets() bool {
 	return d.What == "delete all" || d.What == "restart empty" || d.What == "fail over"
 }
 
-// nemesis performs one deed after the other.
+// nemesis performs its deeds one after the other, at random.
 type nemesis struct {
 	*scene
 	rand  *rand.Rand

@@ -9,7 +9,7 @@ import (
 )
 
 // register is a resource outside of Redis. For each key it refuses writes with a token
-// lower than the highest one it has seen. It records all writes that arrive.
+// lower than the highest token that it has seen. It records all writes that arrive.
 type register struct {
 	Addr string
 

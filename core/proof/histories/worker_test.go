@@ -30,18 +30,18 @@ const workerEnv = "LOCKKIT_HISTORIES_WORKER"
 type plan struct {
 	Name, Addr, Register string
 	Keys                 []string
-	Lanes                int    // goroutines, each of which acquires one lock after the other
+	Lanes                int    // goroutines, each of which acquires locks one after the other
 	Mistake              string // the store's mistake, see telling; the judges must find it
 }
 
 // entry is a worker's report on one step, a line of JSON. Times are on the monotonic
 // clock.
 type entry struct {
-	Lease   string `json:",omitempty"` // unique name of the acquire; also on the steps after it
+	Lease   string `json:",omitempty"` // unique name of the acquire; also in the entries of its later steps
 	Claim   string `json:",omitempty"` // the store's name of the claim
 	Who     string // the goroutine; for calls of the store, the process
 	Key     string
-	Crowded bool `json:",omitempty"` // other acquires of its process may have been ahead of it
+	Crowded bool `json:",omitempty"` // other acquires of its process may have been ahead of this acquire
 	// Step names the step. An acquire reports "call" before it and "acquire" after it.
 	// A granted acquire then reports "hold" for each check of the context, "letgo"
 	// before the release, and "release" after it. The calls to the store are "ask"
@@ -80,7 +80,7 @@ type grant struct {
 // Acquire.
 const mostGrants = 8
 
-// lane acquires one lock after the other.
+// lane acquires locks one after the other.
 type lane struct {
 	*worker
 	name string

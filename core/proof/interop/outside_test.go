@@ -38,7 +38,7 @@ var outside = map[string]gin.HandlerFunc{
 }
 
 // replace returns a middleware that passes the writer inside, which by returns, to the
-// inner handlers. After them it calls end, if end is not nil.
+// inner handlers. Then it calls end, if end is not nil.
 func replace(by func(w gin.ResponseWriter) (inside gin.ResponseWriter, end func())) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		before := c.Writer
@@ -155,8 +155,8 @@ func (w *zipping) end() {
 	}
 }
 
-// buffering sends the whole response at its end, with an ETag and a length if there is a
-// body.
+// buffering sends the whole response when the handler has returned, with an ETag and a
+// length if there is a body.
 type buffering struct {
 	gin.ResponseWriter
 	status int

@@ -17,7 +17,7 @@ type fault struct {
 	testserver.Impairment
 }
 
-// faults are the rows of the table. The first one is no fault.
+// faults are the rows of the table. The first row has no fault.
 var faults = []fault{
 	{name: "none", title: "none"},
 	{"delay 10 ms", "10 ms each way", testserver.Impairment{Delay: 10 * time.Millisecond}},
@@ -53,7 +53,7 @@ func (f fault) bites(t testserver.Toll) int {
 const (
 	replicas = 3
 	// leastBites is the minimum number of times that a fault must take effect in a run.
-	// A run with fewer is extended, to at most maxRounds times as many rounds.
+	// A run with fewer effects gets more rounds, up to maxRounds times as many.
 	leastBites = 10
 	maxRounds  = 20
 )

@@ -72,7 +72,7 @@ func newLocker(t testing.TB, s core.Store) *core.Locker {
 	return l
 }
 
-// pay handles a request as if there were no concurrent one. It reads the order, waits
+// pay handles a request without regard to concurrent requests. It reads the order, waits
 // for the bank, charges, and writes the order.
 func (r *replica) pay(w http.ResponseWriter, req *http.Request) {
 	ctx, order := req.Context(), req.PathValue("id")

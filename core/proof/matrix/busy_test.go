@@ -13,10 +13,10 @@ import (
 // tooBusy counts the operations that failed because the machine was too busy.
 var tooBusy atomic.Int64
 
-// told(...) fails the test unless the caller of an operation that began at the given time
-// received the table's outcome. On a very busy machine, ErrUnavailable is accepted too
-// if the engine has used up its time for the call. In that case it waits until the key
-// has the given number of holds, and returns false.
+// told(...) fails the test unless the caller of an operation that began at the given
+// time received the table's outcome. On a very busy machine, told(...) also accepts
+// ErrUnavailable if the engine has used up its time for the call. Then it waits until
+// the key has the given number of holds, and returns false.
 func (r *rig) told(err error, began time.Time, holds int) bool {
 	r.t.Helper()
 	if errors.Is(err, r.cell.says) {
@@ -32,7 +32,7 @@ func (r *rig) told(err error, began time.Time, holds int) bool {
 }
 
 // usedUp is a time after which at least two attempts have failed, and the remaining time
-// is too short for another one.
+// is too short for a third attempt.
 const usedUp = 2500 * time.Millisecond
 
 // leave releases a lease. If the machine is too busy, the release may still be unanswered

@@ -19,8 +19,8 @@ const (
 	overtaken        // after the next operation of the engine or its user
 )
 
-// faults lists the faults. For an error reply, the request is not delivered. Depending on
-// the trial, the reply says that nothing was done, or leaves that open.
+// faults lists the faults. For an error reply, the request is not delivered. Depending
+// on the trial, the error says that nothing was done, or leaves the outcome unknown.
 var faults = []fault{
 	{"request lost", testserver.DropRequest, inTime},
 	{"reply lost and closed", testserver.CloseReply, inTime},

@@ -31,7 +31,7 @@ type place struct {
 type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
 
 // places starts one place of each kind. None fails over: other tests check failovers,
-// and a busy machine must not cause one.
+// and a busy machine must not cause a failover.
 func places(t *testing.T) []place {
 	single := testserver.StartRedis(t)
 	sentinel := testserver.StartSentinel(t, "--replica-priority", "0")
@@ -115,8 +115,8 @@ func (p place) lacks(op string, f fault) bool {
 	return false
 }
 
-// locker returns a Locker that is closed after the test. With Redisson's keys each lease has
-// a token too.
+// locker returns a Locker that is closed after the test. With Redisson's keys each lease
+// also has a token.
 func (p place) locker(t *testing.T, client redis.UniversalClient) *core.Locker {
 	t.Helper()
 	var keys []redisstore.Option

@@ -14,10 +14,10 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// quorumTable lists operations that are tested with a fault in the message to one of five
-// servers. The majority completes the operation, whatever the fifth server does. At the
-// end no hold is left on the fifth server either. A late message arrives while the lease
-// is held (within), after a TTL (beyond) or after the next operation (overtaken).
+// quorumTable lists operations that are tested with a fault in the message to one of
+// five servers. The majority completes the operation, whatever the fifth server does. At
+// the end no hold is left on any server. A late message arrives while the lease is held
+// (within), after a TTL (beyond) or after the next operation (overtaken).
 var quorumTable = []struct {
 	name string
 	play func(m *member)

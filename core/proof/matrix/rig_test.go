@@ -63,7 +63,7 @@ func newRig(t *testing.T, p place, c cell, f fault, trial int) *rig {
 			t.Fatal(err)
 		}
 	}
-	// If the last token is ahead of the server's clock, the next one is greater by
+	// If the last token is ahead of the server's clock, the next token is greater by
 	// store.TokenStep.
 	r.last = uint64(time.Now().Add(time.Hour).UnixMicro())
 	name, value := r.stored(), "f\tt "+strconv.FormatUint(r.last, 10)
@@ -86,8 +86,8 @@ func (r *rig) stored() string {
 // counter returns the key of the tokens of Redisson's keys.
 func (r *rig) counter() string { return "redisson_lock_token:{" + r.key + "}" }
 
-// waits returns once a claim waits for the key. With Redisson's keys the server only knows
-// that somebody listens.
+// waits returns once a claim waits for the key. With Redisson's keys the server only
+// knows that a client listens.
 func (r *rig) waits() {
 	r.t.Helper()
 	channel := "redisson_lock__channel:{" + r.key + "}"
@@ -99,7 +99,7 @@ func (r *rig) waits() {
 	})
 }
 
-// arm makes the fault hit the next call of a script, after skip others.
+// arm makes the fault hit a call of a script, but not the next skip calls.
 func (r *rig) arm(script string, skip int) {
 	r.script = script
 	for _, p := range r.proxies {
@@ -239,7 +239,7 @@ func (r *rig) end() int64 {
 	return 0
 }
 
-// acquire acquires the key through l, and waits for it if necessary.
+// acquire acquires the key through l, and waits if the key is busy.
 func (r *rig) acquire(ctx context.Context, l *core.Locker) *core.Lease {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, patience)

@@ -136,7 +136,7 @@ func (w *wakeUp) hold(lease *core.Lease) {
 	}
 	w.token = lease.Token()
 	w.mu.Unlock()
-	time.Sleep(50 * time.Millisecond) // time in which others could acquire the key
+	time.Sleep(50 * time.Millisecond) // time in which other programs could acquire the key
 	w.mu.Lock()
 	delete(w.inside, lease)
 	w.mu.Unlock()
@@ -252,8 +252,8 @@ func (w *wakeUp) serves(ttl time.Duration) {
 func (w *wakeUp) woken()   { w.serves(wokenTTL) }
 func (w *wakeUp) granted() { w.serves(pushedTTL) }
 
-// leaves plays a waiter that leaves while the message that grants it the key is under
-// way.
+// leaves plays a waiter that leaves while the message that grants it the key is in
+// flight.
 func (w *wakeUp) leaves() {
 	holder := w.acquire(context.Background(), w.rival)
 	ctx, cancel := context.WithCancel(context.Background())

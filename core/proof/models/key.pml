@@ -1,6 +1,6 @@
 /*
- * The rule of core/internal/keystate for exclusive claims of one key, the clocks of its store
- * and of the processes, and the network between. Each model includes this file.
+ * The rule of core/internal/keystate for exclusive claims of one key, the clocks of the store
+ * and of the processes, and the network between them. Each model includes this file.
  *
  * A printed line that begins with "do" is a step of the replay, with the answer of the store.
  */
@@ -21,7 +21,7 @@ mtype = { ALONE, BACKED, FENCED, CLEAN, HEARD, FINAL, SAVED, COUNTED } /* promis
 byte hold[3], tomb[3];
 byte kept, whose;          /* a hold without an owner, and its last owner */
 
-/* The messages under way: a call of each lease, and one late request. The late request
+/* The messages in flight: a call of each lease, and one late request. The late request
    arrives any number of times within its delay. A lost request never arrives. */
 mtype call[CALLS] = NONE, reply[CALLS] = NONE;
 mtype late = NONE;
@@ -29,7 +29,7 @@ byte lateOf, life;
 bool settled;              /* the store has answered "not held" to the release of the late request's lease */
 
 /* The state of the processes. */
-byte trust[3], pending[CALLS]; /* trust in a hold; its value after a confirmation of the call under way */
+byte trust[3], pending[CALLS]; /* trust in a hold; the trust after a confirmation of the call in flight */
 bool old[CALLS], used;         /* a token later than the reply's was granted; the newest token was trusted */
 bool lag;                  /* the store's clock is ahead of the others, by at most one tick */
 hidden mtype ans;
@@ -68,7 +68,7 @@ inline extend(l) {
 	printf("do extend %d %e\n", l, ans)
 }
 
-/* A tombstone is omitted if no claim can find it. */
+/* A tombstone that no claim can find is omitted. */
 inline release(l) {
 	if
 	:: hold[l] -> hold[l] = 0; ans = OK

@@ -88,7 +88,7 @@ func TestModelsAreShort(t *testing.T) {
 
 // TestMutants puts small mistakes into each model. The search must find the promise that
 // each mistake breaks. If the mistake changes the answers of the store (atStore), the
-// answers of a real store must differ. Otherwise they must be the same.
+// answers of a real store must differ. Otherwise the answers must be the same.
 func TestMutants(t *testing.T) {
 	t.Parallel()
 	for _, mu := range mutants {

@@ -1,6 +1,6 @@
 /*
- * Runs of one call with a stored answer (core/once, under AtMostOnce): a run begins, works,
- * saves its result, is withdrawn or crashes. Later callers receive the stored answer.
+ * Runs of one call with a stored answer (core/once, under AtMostOnce): a run begins and works,
+ * and then saves its result, is withdrawn or crashes. Later callers receive the stored answer.
  */
 #define CALLS 3
 #include "key.pml"

@@ -1,11 +1,12 @@
 // Package mutants_test puts one small mistake at a time into the kit, and checks that a
-// test notices it. A suite that fails for no mistake proves nothing.
+// test notices it. A suite that passes with every mistake proves nothing.
 //
-// The files *.mutant contain the mistakes, see mutant. The tests apply them to the
-// sources with go test -overlay, so the kit's code does not refer to them. One build has
-// all mutants of a package's tests that can be switched on at run time, see switched. The
-// others have a build each. Each mutant must compile, and must make an assertion of the
-// named test fail. Without the mutant, the same test must pass.
+// The files *.mutant contain the mistakes, see mutant. The tests apply the mistakes to
+// the sources with go test -overlay, so the kit's code does not refer to them. One build
+// has all mutants of a package's tests that can be switched on at run time, see
+// switched. Each of the other mutants has a separate build. Each mutant must compile,
+// and must make an assertion of the named test fail. Without the mutant, the same test
+// must pass.
 //
 //	make proof PART=mutants                                    # all of them
 //	go test ./core/proof/mutants -run 'TestMutants/no-margin'  # one
@@ -161,7 +162,7 @@ func newGroup(root, dir string, mutants []*mutant) group {
 // run runs the test of m with m switched on.
 func (g group) run(m *mutant) outcome { return run(g.root, g.bin, g.numbers[m], m) }
 
-// alone builds m alone and runs its test.
+// alone builds a test program with only m, and runs m's test.
 func alone(root, dir string, m *mutant) outcome {
 	changed, err := m.apply(root)
 	if err != nil {

@@ -19,9 +19,9 @@ import (
 // on in a switched build.
 const switchVar = "LOCKKIT_MUTANT"
 
-// switched is one build with many mutants in it, because a build takes longer than most
-// tests. A function that mutants change begins with a switch to its copies. Each mutant
-// has one copy:
+// switched is one build with many mutants. One build for all saves time, because a build
+// takes longer than most tests. A function that mutants change begins with a switch to
+// its copies. Each mutant has one copy:
 //
 //	func (h *hold) due(now clock.Moment) bool {
 //		if mutantOn == 3 {

@@ -88,7 +88,7 @@ func (e *election) leader() (*member, *term) {
 	}
 }
 
-// remove kills a replica, and waits until another one leads.
+// remove kills a replica, and waits until another replica leads.
 func (e *election) remove(m *member) {
 	e.t.Helper()
 	m.Kill()
@@ -187,7 +187,7 @@ func TestLeaderRollout(t *testing.T) {
 					e.outage(e.redis)
 				}
 			}
-			e.apiserver.Kill() // no replica needs it any more
+			e.apiserver.Kill() // no replica needs the server any more
 			e.kill()
 			twoLead.Add(int64(e.judge()))
 		})

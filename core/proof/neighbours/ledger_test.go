@@ -16,9 +16,9 @@ import (
 // half of the difference between LeaseDuration and RenewDeadline in golang/clientgo.
 const standstill = 750 * time.Millisecond
 
-// ledger is the resource to which the leaders of an election write. It refuses a write if
-// the write's number of transitions, or its token, is smaller than the greatest one
-// accepted so far. It also judges the leaders' terms.
+// ledger is the resource to which the leaders of an election write. It refuses a write
+// if the write's number of transitions, or the write's token, is smaller than the
+// greatest accepted number or token. It also judges the leaders' terms.
 type ledger struct {
 	url string
 
@@ -124,9 +124,9 @@ func (l *ledger) last() int {
 //
 //   - No write of a term is accepted after a write of a later term.
 //   - Two replicas with the kit's lock never lead at the same time, whatever is paused.
-//   - A replica with client-go alone leads beside another one only after a pause. Either it was
-//     paused in its term, or the other one was paused between reading the Lease and checking its
-//     context for the first time.
+//   - A replica with client-go alone leads beside another replica only after a pause.
+//     Either the first replica was paused in its term, or the second replica was paused
+//     between reading the Lease and checking its context for the first time.
 func (l *ledger) judge() (wrong []string, allowed int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -196,8 +196,8 @@ func (p *pair) inherit(left *core.Lease) {
 	p.unlock("jane", left.Key())
 }
 
-// exclude shows that each side is refused while the other one holds the lock, and gets the lock
-// afterwards.
+// exclude shows that each side is refused while the other side holds the lock, and gets
+// the lock afterwards.
 func (p *pair) exclude() {
 	p.t.Helper()
 	name := p.client + "-exclude"

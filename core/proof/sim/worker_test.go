@@ -20,8 +20,8 @@ type worker struct {
 	name string
 }
 
-// ttls are the TTLs of leases. The longest one limits how long a hold that was left
-// behind blocks a key.
+// ttls are the TTLs of leases. The longest TTL limits the time for which a hold that was
+// left behind blocks a key.
 var ttls = []time.Duration{150 * time.Millisecond, 600 * time.Millisecond, 2 * time.Second, 5 * time.Second}
 
 const longestTTL = 5 * time.Second

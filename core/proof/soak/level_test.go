@@ -13,9 +13,9 @@ const (
 )
 
 // level contains the numbers that increase if something leaks. A client keeps its
-// connections, up to the size of its pool. The field connections counts them. Their
-// goroutines and files, at the client and on both sides of the proxy, are subtracted from
-// the fields goroutines and files.
+// connections, up to the size of its pool. The field connections counts these
+// connections. Their goroutines and files, at the client and on both sides of the proxy,
+// are subtracted from the fields goroutines and files.
 type level struct{ goroutines, files, heap, connections int }
 
 func measure(all []*service) level {

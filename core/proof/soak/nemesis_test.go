@@ -7,14 +7,14 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// nemesis performs one deed after the other.
+// nemesis performs its deeds one after the other, at random.
 type nemesis struct {
 	server   *testserver.Redis
 	services []*service
 	deeds    map[string]int
 }
 
-// act performs one deed, and returns when the deed is over.
+// act performs a deed, and returns when the deed is over.
 func (n *nemesis) act() {
 	s := n.services[rand.N(len(n.services))]
 	forget(n.services) // an hour's recorded commands would look like a leak

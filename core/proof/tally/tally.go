@@ -25,8 +25,8 @@ type Facts struct {
 	// Faults counts the faults that took effect, and Outcomes the outcomes of calls
 	// ("granted", "busy", "unknown", "unavailable", "lost", ...), both by kind.
 	Faults, Outcomes map[string]int `json:",omitempty"`
-	// Grants counts the grants, and ToOthers the grants to a holder other than the
-	// previous one.
+	// Grants counts the grants, and ToOthers counts the grants to another holder than
+	// before.
 	Grants, ToOthers int `json:",omitempty"`
 	// Violations counts the violations by kind, for example "overlaps", "stale writes",
 	// "tokens back", "keys without TTL" or "stuck waiters". A kind that was checked and
@@ -50,9 +50,9 @@ func Wanted() bool {
 	return os.Getenv(Asked) == "1" || named != nil && named.Value.String() != ""
 }
 
-// Trials returns how many of n trials a test makes. In a long run (LONG=1) these are all
-// n, and in the proof a tenth of n but at least ten. Otherwise these are a few, because
-// the proof makes the others. With -short they are even fewer.
+// Trials returns how many of n trials a test makes. In a long run (LONG=1) a test makes
+// all n trials. In the proof it makes a tenth of n, but at least ten. Otherwise it makes
+// a few, and even fewer with -short.
 func Trials(n int) int {
 	switch {
 	case os.Getenv("LONG") == "1":
