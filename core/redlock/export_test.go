@@ -13,6 +13,23 @@ func (s *Store) Unsettled() (claims, tasks int) {
 	return s.requests.size(), len(s.cleanup.tasks)
 }
 
+// UnderWay returns the number of claims with requests in flight or planned, and the
+// number of claims that have only requests without an answer, which are not repeated.
+func (s *Store) UnderWay() (requests, unanswered int) {
+	s.requests.mu.Lock()
+	defer s.requests.mu.Unlock()
+	for _, e := range s.requests.entries {
+		busy := e.extends > 0
+		for _, n := range e.nodes {
+			busy = busy || n.acquires > 0 || n.releases > 0 || n.releasesPlanned > 0
+		}
+		if busy {
+			requests++
+		}
+	}
+	return requests, len(s.requests.entries) - requests
+}
+
 // Agreed returns the state that a Store of n nodes shows if some of the nodes show the
 // given states.
 func Agreed(n int, key string, states []store.State) store.State {

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/casstore"
@@ -135,4 +136,41 @@ func BenchmarkReaders(b *testing.B) {
 		return s.Release(ctx, c)
 	})
 	b.ReportMetric(float64(lost.Load())/float64(won.Load()), "lost/won")
+}
+
+// BenchmarkCrowd measures one more reader of a key that other readers hold: its cycles,
+// and the bytes of the row, which each of its two writes replaces.
+func BenchmarkCrowd(b *testing.B) {
+	for table, d := range map[string]database{
+		"lockkit_locks": {sqlstore.MySQL, "mysql", mariaDB.Get(b).NewDatabase(b).DSN()},
+		"lockkit.locks": {sqlstore.PostgreSQL, "pgx", postgres.Get(b).NewDatabase(b).URL()},
+	} {
+		s, db := d.store(b), d.open(b)
+		readers := 0
+		for _, n := range []int{0, 10, 200, 1000} {
+			ctx := context.Background()
+			reader := func() store.Claim {
+				return store.Claim{Key: "one:1", Owner: rand.Text(), Lease: rand.Text(), Weight: 1, Limit: store.All, TTL: 24 * time.Hour}
+			}
+			for ; readers < n; readers++ {
+				if _, err := s.Acquire(ctx, reader()); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.Run(fmt.Sprint(d.driver, "/", n), func(b *testing.B) {
+				together(b, 1, func(ctx context.Context, _ int) error {
+					c := reader()
+					if _, err := s.Acquire(ctx, c); err != nil {
+						return err
+					}
+					return s.Release(ctx, c)
+				})
+				var size float64
+				if err := db.QueryRowContext(ctx, "SELECT coalesce(max(length(state)), 0) FROM "+table).Scan(&size); err != nil {
+					b.Fatal(err)
+				}
+				b.ReportMetric(size, "row-bytes")
+			})
+		}
+	}
 }

@@ -149,7 +149,7 @@ func byPgx(p plan) (core.Store, transact) {
 // order and one answer for each key.
 func TestCommit_Killed(t *testing.T) {
 	t.Parallel()
-	kills := 10
+	kills := 20
 	if os.Getenv("LONG") == "1" {
 		kills = 200
 	}
