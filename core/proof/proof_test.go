@@ -23,7 +23,7 @@ func sample(f ...tally.Facts) *record {
 
 func TestReport(t *testing.T) {
 	t.Parallel()
-	t.Run("what tests told is added up, by part", func(t *testing.T) {
+	t.Run("sums by part", func(t *testing.T) {
 		t.Parallel()
 		r := sample(
 			tally.Facts{Part: "histories", Test: "TestA", Runs: 1, Seeds: "7", Faults: map[string]int{"kill": 2}, Grants: 5, ToOthers: 3, Violations: map[string]int{"overlaps": 0}},
@@ -43,7 +43,7 @@ func TestReport(t *testing.T) {
 			t.Errorf("got %v, want no fault", err)
 		}
 	})
-	t.Run("a violation, a failed test and a package without tests are faults", func(t *testing.T) {
+	t.Run("faults", func(t *testing.T) {
 		t.Parallel()
 		for what, r := range map[string]*record{
 			"overlaps":       sample(tally.Facts{Part: "soak", Violations: map[string]int{"overlaps": 1}}),
@@ -56,7 +56,7 @@ func TestReport(t *testing.T) {
 			}
 		}
 	})
-	t.Run("the summary goes between the markers, and nothing else changes", func(t *testing.T) {
+	t.Run("summary between the markers", func(t *testing.T) {
 		t.Parallel()
 		file := filepath.Join(t.TempDir(), "README.md")
 		write := func(text string) {
@@ -81,7 +81,7 @@ func TestReport(t *testing.T) {
 			t.Error("a README without markers is taken")
 		}
 	})
-	t.Run("tests are counted as go test tells of them", func(t *testing.T) {
+	t.Run("count of tests", func(t *testing.T) {
 		t.Parallel()
 		var res result
 		var out strings.Builder
@@ -97,7 +97,7 @@ func TestReport(t *testing.T) {
 			t.Errorf("got %+v and %q", res, out.String())
 		}
 	})
-	t.Run("each part's packages are there, and no part has another one's name", func(t *testing.T) {
+	t.Run("packages and names of parts", func(t *testing.T) {
 		t.Parallel()
 		seen := map[string]bool{}
 		for _, p := range parts {
@@ -134,7 +134,7 @@ func TestReport(t *testing.T) {
 			t.Errorf("a part that is named gives %v and %v", some, err)
 		}
 	})
-	t.Run("each store's tests are in the part stores", func(t *testing.T) {
+	t.Run("every store in part stores", func(t *testing.T) {
 		t.Parallel()
 		i := slices.IndexFunc(parts, func(p part) bool { return p.name == "stores" })
 		files, err := filepath.Glob("../*/*_test.go")
@@ -158,7 +158,7 @@ func TestReport(t *testing.T) {
 			t.Errorf("%d packages run storetest, want 6 at least", len(found))
 		}
 	})
-	t.Run("a package's tests that make more trials for the proof are found", func(t *testing.T) {
+	t.Run("trials of the proof", func(t *testing.T) {
 		t.Parallel()
 		for _, p := range parts {
 			for _, pkg := range p.packages {

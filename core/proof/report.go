@@ -67,9 +67,9 @@ func (r *record) fault() error {
 	return errors.Join(all...)
 }
 
-// told() lists the names of the parts for which tests reported facts, the program's parts
+// reported lists the names of the parts for which tests reported facts, the program's parts
 // first.
-func (r *record) told() []string {
+func (r *record) reported() []string {
 	var names []string
 	for _, p := range parts {
 		names = append(names, p.name)
@@ -89,8 +89,8 @@ func (r *record) report(mutants []mutant) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Proof report\n\nWritten by `make proof`; [PROOF.md](../PROOF.md) says what each hazard is and how to run and replay a test.\n\n%s\n", r.summary())
 	r.conditions(&b)
-	fmt.Fprintln(&b, "\n## What was done\n\nTests tell what they count; others only pass or fail.\n\n| part | runs | faults that bit | grants | to another holder | violations | expected by limits |\n|---|---|---|---|---|---|---|")
-	for _, name := range r.told() {
+	fmt.Fprintln(&b, "\n## What was done\n\nTests report what they count; others only pass or fail.\n\n| part | runs | faults that bit | grants | to another holder | violations | expected by limits |\n|---|---|---|---|---|---|---|")
+	for _, name := range r.reported() {
 		t := r.total(name)
 		fmt.Fprintf(&b, "| %s | %d | %d | %d | %d | %d | %d |\n", name, t.Runs, count(t.Faults), t.Grants, t.ToOthers, count(t.Violations), count(t.Expected))
 	}

@@ -27,7 +27,7 @@ func newBook(t *testing.T) *book {
 		Faults: map[string]int{}, Outcomes: map[string]int{}, Expected: map[string]int{},
 		Violations: map[string]int{
 			"overlaps": 0, "stale writes": 0, "tokens back": 0, "keys without TTL": 0, "keys left": 0,
-			"secrets told": 0, "leaked goroutines": 0, "wrong answers": 0, "wrong effects": 0,
+			"secrets shown": 0, "leaked goroutines": 0, "wrong answers": 0, "wrong effects": 0,
 		},
 	}}
 	mine := goleak.IgnoreCurrent()

@@ -127,8 +127,8 @@ func (s *stage) run() {
 	s.wrong("overlaps", s.overlaps, "%d times two handlers ran at once", s.overlaps)
 	s.wrong("stale writes", s.stale, "%d stale writes were taken", s.stale)
 	s.wrong("tokens back", s.back, "%d tokens are not greater than those of earlier runs", s.back)
-	told := s.told()
-	s.wrong("secrets told", len(told), "answers or events tell secrets: %q", told)
+	shown := s.shown()
+	s.wrong("secrets shown", len(shown), "answers or events show secrets: %q", shown)
 }
 
 // wrong fails the trial for n violations of a kind, if n is greater than 0. Only the
@@ -165,7 +165,7 @@ func (s *stage) wait(r *run, until <-chan struct{}) {
 	select {
 	case <-until:
 	case <-time.After(patience):
-		s.t.Error("the first handler was not told to go on")
+		s.t.Error("the first handler was not released")
 	}
 }
 
@@ -193,9 +193,9 @@ func (s *stage) close() {
 	s.b.close()
 }
 
-// told() returns the secrets that answers and events contain: parts of keys, owners and
+// shown returns the secrets that answers and events contain: parts of keys, owners and
 // tokens. An answer is everything that the client can see.
-func (s *stage) told() []string {
+func (s *stage) shown() []string {
 	secrets := map[string]string{s.request.order: "a key", s.request.key: "an idempotency key", s.prefix: "a prefix"}
 	for _, r := range s.all() {
 		secrets[strconv.FormatUint(r.token, 10)] = "a token"
@@ -207,7 +207,7 @@ func (s *stage) told() []string {
 		}
 		v.store.mu.Unlock()
 	}
-	var said, told []string
+	var said, shown []string
 	s.answers.Lock()
 	for _, a := range s.answers.all {
 		said = append(said, a.raw)
@@ -217,9 +217,9 @@ func (s *stage) told() []string {
 	for secret, what := range maps.All(secrets) {
 		for _, text := range said {
 			if strings.Contains(text, secret) {
-				told = append(told, what+" in "+text)
+				shown = append(shown, what+" in "+text)
 			}
 		}
 	}
-	return told
+	return shown
 }

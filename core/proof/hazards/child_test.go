@@ -96,8 +96,8 @@ func (c *child) read(out io.Reader) {
 	close(c.gone)
 }
 
-// tell(o) sends an order and returns its number.
-func (c *child) tell(o order) int {
+// send sends o to the process and returns its number.
+func (c *child) send(o order) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.id++
@@ -162,10 +162,10 @@ func (c *child) all(kind string) []report {
 func (c *child) acquire(o order) (int, report) {
 	c.t.Helper()
 	o.Op = "acquire"
-	id := c.tell(o)
+	id := c.send(o)
 	r := c.await(id, "acquired", "refused")
 	for end := time.Now().Add(patience); r.is("unavailable") && time.Now().Before(end); {
-		id = c.tell(o) // a busy machine can be too slow for a short TTL
+		id = c.send(o) // a busy machine can be too slow for a short TTL
 		r = c.await(id, "acquired", "refused")
 	}
 	if !r.OK {

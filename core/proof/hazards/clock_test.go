@@ -24,24 +24,25 @@ import (
 func TestServerClock(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
-	// hazard 19
-	t.Run("set forward by a minute: the holder is told at its next extension, and only the token keeps its writes out (limit)", forward)
-	// hazard 20
-	t.Run("set back by an hour: a dead holder's key is taken over in time", back)
-	// hazard 20
-	t.Run("set back by an hour: a living holder keeps its key and then gives it up", backAlive)
+	// hazard 19. By a minute: the holder is notified by its next extension, and only
+	// its token keeps its writes out.
+	t.Run("set forward (limit)", forward)
+	// hazard 20. By an hour: the key of a dead holder is taken over in time.
+	t.Run("set back, dead holder", back)
+	// hazard 20. By an hour: a living holder keeps its key until its release.
+	t.Run("set back, living holder", backAlive)
 	// hazards 20 and 34
-	t.Run("set back while the key is absent: the token goes back (limit)", tokenBack)
+	t.Run("set back, absent key (limit)", tokenBack)
 	// hazard 20
-	t.Run("set back by an hour: a plain key or Redisson's of a dead holder stays for an hour (limit)", backPlain)
+	t.Run("set back, plain key (limit)", backPlain)
 }
 
 // These are counts of trials, overlaps, and accepted and refused stale writes, for the
 // proof's report.
-type told struct{ trials, overlaps, stale, refused atomic.Int64 }
+type takeovers struct{ trials, overlaps, stale, refused atomic.Int64 }
 
 // note reports the counts after all trials.
-func (s *told) note(t *testing.T, fault string) {
+func (s *takeovers) note(t *testing.T, fault string) {
 	t.Cleanup(func() {
 		n := int(s.trials.Load())
 		tally.Note(t, tally.Facts{
@@ -60,7 +61,7 @@ func (s *told) note(t *testing.T, fault string) {
 // the server. The test fails unless the holder is notified by its next extension, and the
 // register distinguishes the two holders by their tokens. usurp reports whether both held
 // the key at the same time.
-func (s *told) usurp(t *testing.T, lease *core.Lease, ttl time.Duration, rivals *core.Locker) (overlap bool) {
+func (s *takeovers) usurp(t *testing.T, lease *core.Lease, ttl time.Duration, rivals *core.Locker) (overlap bool) {
 	t.Helper()
 	reg, vanished := newRegister(t), mono()
 	rival := acquire(t, rivals, lease.Key(), core.TTL(ttl), core.Wait(patience), core.Fenced())
@@ -78,7 +79,7 @@ func (s *told) usurp(t *testing.T, lease *core.Lease, ttl time.Duration, rivals 
 	// Without a failed extension, the lease would be trusted for at least two thirds of
 	// the TTL.
 	if took := ms(vanished, end); took > ttl*5/9 {
-		t.Errorf("the holder was told after %v, its lease is %v long", took, ttl)
+		t.Errorf("the holder was notified after %v, its lease is %v long", took, ttl)
 	}
 	wantErr(t, "release of a lost lease", lease.Release(context.Background()), core.ErrLost)
 	wantHeld(t, rival)
@@ -93,9 +94,9 @@ func (s *told) usurp(t *testing.T, lease *core.Lease, ttl time.Duration, rivals 
 func forward(t *testing.T) {
 	t.Parallel()
 	const ttl = 18 * time.Second
-	var seen told
+	var seen takeovers
 	seen.note(t, "clock set forward")
-	both := newBites(t, "two held the key until the first was told", count(30)/2)
+	both := newBites(t, "two held until the loss", count(30)/2)
 	trials(t, count(30), func(t *testing.T, n int) {
 		clock := testserver.NewClock(t, 1)
 		server := clock.StartRedis()
@@ -252,9 +253,9 @@ func TestPromotedClock(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
 	const ttl, ahead = 18 * time.Second, 40 * time.Second
-	var seen told
+	var seen takeovers
 	seen.note(t, "replica with another clock promoted")
-	both := newBites(t, "two held the key until the first was told", count(20)/2)
+	both := newBites(t, "two held until the loss", count(20)/2)
 	trials(t, count(20), func(t *testing.T, n int) {
 		clock := testserver.NewClock(t, 1)
 		master := testserver.StartRedis(t)

@@ -29,31 +29,32 @@ func TestCrash(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 
-	// hazard 48
-	t.Run("a key is taken over when its dead holder's time is over, and not earlier", func(t *testing.T) {
+	// hazard 48. The key of a dead holder is granted when the hold has expired, and not
+	// earlier.
+	t.Run("take over after expiry", func(t *testing.T) {
 		t.Parallel()
 		takeOver(t, server, "dead", count(200))
 	})
 	// hazard 40
-	t.Run("a key is taken over although the server expires nothing by itself", func(t *testing.T) {
+	t.Run("server without active expiry", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t, "--enable-debug-command", "yes")
 		server.Do("DEBUG", "SET-ACTIVE-EXPIRE", "0")
 		takeOver(t, server, "expired", 10)
 	})
-	// hazard 42
-	t.Run("a waiter behind the dead head of a fair queue is served when that place is over", func(t *testing.T) {
+	// hazard 42. The waiter behind the head is granted the key when the place has expired.
+	t.Run("dead head of a fair queue", func(t *testing.T) {
 		t.Parallel()
 		trials(t, count(100), func(t *testing.T, n int) { deadHead(t, server, fmt.Sprintf("head:%d", n)) })
 	})
 	// hazard 49
-	t.Run("a service that is asked to end gives everything back", func(t *testing.T) {
+	t.Run("SIGTERM releases every lock", func(t *testing.T) {
 		t.Parallel()
 		asks := inspect(t, server)
 		trials(t, 10, func(t *testing.T, n int) {
 			prefix := fmt.Sprintf("ending%d:", n)
 			c := newChild(t, plan{Addr: server.Addr, Prefix: prefix})
-			if held := c.await(c.tell(order{Op: "crowd", Key: "k", N: 100, TTL: time.Minute}), "held"); held.Count["refused"] > 0 {
+			if held := c.await(c.send(order{Op: "crowd", Key: "k", N: 100, TTL: time.Minute}), "held"); held.Count["refused"] > 0 {
 				t.Fatalf("%d of 100 locks were refused", held.Count["refused"])
 			}
 			if held := len(asks.scan(prefix)); held != 100 {
@@ -122,7 +123,7 @@ func deadHead(t *testing.T, server *testserver.Redis, key string) {
 	asks := inspect(t, server)
 	holder := acquire(t, newLocker(t, server.Addr), key)
 	head := newChild(t, plan{Addr: server.Addr, Name: "head"})
-	head.tell(order{Op: "acquire", Key: key, TTL: ttl, Fair: true})
+	head.send(order{Op: "acquire", Key: key, TTL: ttl, Fair: true})
 	testserver.Eventually(t, patience, "the head waits", func() bool { return asks.waiters(key) == 1 })
 	l := newLocker(t, server.Addr)
 	next := make(chan error, 1)
@@ -146,7 +147,8 @@ func deadHead(t *testing.T, server *testserver.Redis, key string) {
 func TestKeysExpire(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
-	t.Run("no key is ever without an end of life, whenever clients are killed", func(t *testing.T) {
+	// No key is ever without an expiry.
+	t.Run("clients killed at any time", func(t *testing.T) {
 		t.Parallel()
 		const ttl = 2 * time.Second
 		server := testserver.StartRedis(t)
@@ -161,7 +163,7 @@ func TestKeysExpire(t *testing.T) {
 			wg.Go(func() {
 				for range kills {
 					c := newChild(t, plan{Addr: server.Addr, Name: fmt.Sprintf("mixer %d", n)})
-					c.await(c.tell(order{Op: "mix", Key: "mixed", TTL: ttl, N: 8}), "mixing")
+					c.await(c.send(order{Op: "mix", Key: "mixed", TTL: ttl, N: 8}), "mixing")
 					time.Sleep(rand.N(60 * time.Millisecond))
 					c.kill()
 				}

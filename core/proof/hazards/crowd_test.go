@@ -19,10 +19,10 @@ func TestCrowd(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
 	// hazard 41
-	t.Run("64 waiters of 8 processes are served alike", fairProcesses)
-	t.Run("64 goroutines of one process are served in turn", fairGoroutines)
-	t.Run("200 waiters of 2 processes cost two questions a second", quietWaiters)
-	t.Run("10,000 locks are held for several lease lengths, and extended in batches", manyLocks)
+	t.Run("waiters of 8 processes", fairProcesses)
+	t.Run("goroutines of one process", fairGoroutines)
+	t.Run("requests of 200 waiters", quietWaiters)
+	t.Run("hold 10,000 locks", manyLocks)
 }
 
 func fairProcesses(t *testing.T) {
@@ -36,7 +36,7 @@ func fairProcesses(t *testing.T) {
 	children, loops := make([]*child, processes), make([]int, processes)
 	for i := range children {
 		children[i] = newChild(t, plan{Addr: server.Addr, Name: strconv.Itoa(i)})
-		loops[i] = children[i].tell(order{Op: "loop", Key: key, TTL: 20 * time.Second, Fair: true, N: each})
+		loops[i] = children[i].send(order{Op: "loop", Key: key, TTL: 20 * time.Second, Fair: true, N: each})
 	}
 	testserver.Eventually(t, patience, "a waiter of each process is in line", func() bool { return asks.waiters(key) == processes })
 	release(t, gate)
@@ -64,7 +64,7 @@ func fairProcesses(t *testing.T) {
 		t.Errorf("one was served %d times, another one %d times", least, most)
 	}
 	for i, c := range children {
-		c.tell(order{Op: "stop"})
+		c.send(order{Op: "stop"})
 		c.await(loops[i], "looped", "failed")
 		for _, r := range c.all("failed") {
 			t.Errorf("%s: %s", c.name, r.Text)
@@ -205,7 +205,7 @@ func manyLocks(t *testing.T) {
 	server := testserver.StartRedis(t)
 	asks := inspect(t, server)
 	c := newChild(t, plan{Addr: server.Addr})
-	id := c.tell(order{Op: "crowd", Key: "many", N: locks, TTL: ttl})
+	id := c.send(order{Op: "crowd", Key: "many", N: locks, TTL: ttl})
 	if held := c.await(id, "held"); held.Count["refused"] > 0 {
 		t.Fatalf("%d of %d locks were refused", held.Count["refused"], locks)
 	}
@@ -215,7 +215,7 @@ func manyLocks(t *testing.T) {
 	if n := asks.DBSize(t.Context()).Val(); n != locks {
 		t.Errorf("the server has %d keys, want %d", n, locks)
 	}
-	c.tell(order{Op: "stop"})
+	c.send(order{Op: "stop"})
 	got := c.await(id, "crowd").Count
 	t.Logf("%d locks: %v; the server read %d times for %d calls", locks, got,
 		after["total_reads_processed"]-before["total_reads_processed"], after["evalsha"]-before["evalsha"])

@@ -46,8 +46,8 @@ func TestDeletedKeys(t *testing.T) {
 		}
 	}
 
-	// hazard 38
-	t.Run("a deleted key is a lost lease at the next extension, and stays away", func(t *testing.T) {
+	// hazard 38. The lease is lost at its next extension, and the key stays absent.
+	t.Run("delete a held key", func(t *testing.T) {
 		t.Parallel()
 		l, asks, leases := prepare(t, "deleted", count(50))
 		for _, lease := range leases {
@@ -56,14 +56,14 @@ func TestDeletedKeys(t *testing.T) {
 		judge(t, l, asks, leases, mono())
 	})
 	// hazard 38
-	t.Run("so is every key of a server that is emptied", func(t *testing.T) {
+	t.Run("empty the server", func(t *testing.T) {
 		t.Parallel()
 		l, asks, leases := prepare(t, "emptied", count(50))
 		asks.FlushAll(context.Background())
 		judge(t, l, asks, leases, mono())
 	})
 	// hazard 38
-	t.Run("a release of a deleted key says that it was lost", func(t *testing.T) {
+	t.Run("release a deleted key", func(t *testing.T) {
 		t.Parallel()
 		_, asks, leases := prepare(t, "released", count(50))
 		for _, lease := range leases {
@@ -74,8 +74,8 @@ func TestDeletedKeys(t *testing.T) {
 			}
 		}
 	})
-	// hazard 16
-	t.Run("a lost lease does not come back when the next holder has gone", func(t *testing.T) {
+	// hazard 16. The lease stays lost although the key is free again.
+	t.Run("lost after the next holder", func(t *testing.T) {
 		t.Parallel()
 		l, asks, leases := prepare(t, "lost", count(100))
 		rivals := newLocker(t, asks.Options().Addr)

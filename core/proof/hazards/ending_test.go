@@ -20,7 +20,7 @@ import (
 func TestExtensionsEnd(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
-	t.Run("what is held is extended, and what was released is not any more", func(t *testing.T) {
+	t.Run("extend only held locks", func(t *testing.T) {
 		t.Parallel()
 		const ttl, lanes = 5 * time.Second, 100
 		cycles := count(10_000) / lanes
@@ -151,7 +151,7 @@ func TestReleaseOnEndedContext(t *testing.T) {
 			t.Errorf("the release took %v", took)
 		}
 	}
-	t.Run("a release works on a cancelled context", func(t *testing.T) {
+	t.Run("release on a canceled context", func(t *testing.T) {
 		t.Parallel()
 		for i := range count(50) {
 			key := fmt.Sprintf("cancelled:%d", i)
@@ -168,7 +168,8 @@ func TestReleaseOnEndedContext(t *testing.T) {
 			gone(t, key, start)
 		}
 	})
-	t.Run("a key is held and extended until its handler returns, though the request is over", func(t *testing.T) {
+	// The key is held and extended until the handler returns.
+	t.Run("handler outlives its request", func(t *testing.T) {
 		t.Parallel()
 		const key, ttl = "request", 2 * time.Second
 		ctx, cancel := context.WithCancel(t.Context())
@@ -198,7 +199,9 @@ func TestMisuse(t *testing.T) {
 	server := testserver.StartRedis(t)
 	l, others := newLocker(t, server.Addr), newLocker(t, server.Addr)
 	asks := inspect(t, server)
-	t.Run("a second release answers as the first and takes nothing from the next holder", func(t *testing.T) {
+	// A second release returns the result of the first, and does not change the next
+	// hold.
+	t.Run("release again", func(t *testing.T) {
 		t.Parallel()
 		lease := acquire(t, l, "twice")
 		release(t, lease)
@@ -215,7 +218,8 @@ func TestMisuse(t *testing.T) {
 		wantBusy(t, l, "twice")
 		release(t, next)
 	})
-	t.Run("a caller that does not know the owner neither joins nor releases", func(t *testing.T) {
+	// A caller that does not know the owner neither joins nor releases.
+	t.Run("unknown owner", func(t *testing.T) {
 		t.Parallel()
 		lease := acquire(t, l, "foreign")
 		_, err := others.TryAcquire(core.ContextWithOwner(t.Context(), "somebody"), "foreign")
@@ -230,7 +234,7 @@ func TestMisuse(t *testing.T) {
 		release(t, lease)
 		wantFree(t, others, "foreign")
 	})
-	t.Run("a panic goes on, and the key is free", func(t *testing.T) {
+	t.Run("panic releases the key", func(t *testing.T) {
 		t.Parallel()
 		defer func() {
 			if r := recover(); r != "boom" {
@@ -240,7 +244,8 @@ func TestMisuse(t *testing.T) {
 		}()
 		_ = l.Do(t.Context(), "panic", func(context.Context) error { panic("boom") })
 	})
-	t.Run("two goroutines under one lease exclude each other from another key", func(t *testing.T) {
+	// They exclude each other from another key.
+	t.Run("two goroutines under one lease", func(t *testing.T) {
 		t.Parallel()
 		outer := acquire(t, l, "outer")
 		inner := acquireUnder(t, outer.Context(), l, "inner")
@@ -255,12 +260,12 @@ func TestMisuse(t *testing.T) {
 func TestChurn(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
-	t.Run("nothing is left of thousands of acquires", func(t *testing.T) {
+	t.Run("thousands of acquires leave nothing", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t)
 		asks := inspect(t, server)
 		c := newChild(t, plan{Addr: server.Addr})
-		id := c.tell(order{Op: "churn", Key: "churn", N: count(20_000), TTL: 5 * time.Second})
+		id := c.send(order{Op: "churn", Key: "churn", N: count(20_000), TTL: 5 * time.Second})
 		before, after := c.await(id, "before").Count, c.await(id, "after").Count
 		t.Logf("before: %v, after: %v", before, after)
 		for what, more := range map[string]int{"goroutines": 2, "files": 20, "heap": 8 << 20, "connections": 20} {

@@ -24,10 +24,12 @@ func TestIsolatedMaster(t *testing.T) {
 	if os.Getenv("LONG") == "1" {
 		n = 10
 	}
-	t.Run("both sides grant (limit), but not the cut-off one where a replica has to acknowledge", func(t *testing.T) {
+	// The isolated side grants nothing if a replica has to acknowledge.
+	t.Run("both sides grant (limit)", func(t *testing.T) {
 		trials(t, n, bothSidesGrant)
 	})
-	t.Run("with min-replicas-to-write the cut-off side grants for a few seconds only", func(t *testing.T) {
+	// The isolated side grants for a few seconds only.
+	t.Run("min-replicas-to-write", func(t *testing.T) {
 		trials(t, n, minReplicas)
 	})
 }
@@ -72,7 +74,7 @@ func (i *isolation) failedOver(t *testing.T) {
 func (c *child) try(o order) (id int, r report) {
 	c.t.Helper()
 	o.Op, o.Try = "acquire", true
-	id = c.tell(o)
+	id = c.send(o)
 	return id, c.await(id, "acquired", "refused")
 }
 
@@ -108,7 +110,7 @@ func bothSidesGrant(t *testing.T, _ int) {
 	i.failedOver(t)
 
 	rival := acquire(t, i.rival, "order:1", core.TTL(isolatedTTL))
-	if !i.plain.await(i.plain.tell(order{Op: "check", Lease: held}), "checked").OK {
+	if !i.plain.await(i.plain.send(order{Op: "check", Lease: held}), "checked").OK {
 		t.Error("there are no two holders; if this is prevented now, the documentation promises too little")
 	}
 	reg := newRegister(t)
@@ -159,7 +161,7 @@ func minReplicas(t *testing.T, _ int) {
 		}
 		if r.OK {
 			lastGrant, granted = r.At, granted+1
-			i.plain.await(i.plain.tell(order{Op: "release", Lease: id}), "released")
+			i.plain.await(i.plain.send(order{Op: "release", Lease: id}), "released")
 		}
 		if mono() > end {
 			t.Fatal("the cut-off side goes on granting")

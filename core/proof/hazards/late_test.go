@@ -22,12 +22,18 @@ func TestLateMessages(t *testing.T) {
 		trials int
 		play   func(t *testing.T, r *rig, n int)
 	}{
-		{"a late release leaves the next holder alone (hazard 13)", count(50), lateRelease},
-		{"a late extension changes nothing for the next holder (hazard 14)", count(50), lateExtension},
-		{"a late extension does not shorten a longer one (hazard 15)", 10, lateShortExtension},
-		{"a slow answer to an acquire does not lengthen the lease (hazard 44)", 10, slowGrant},
-		{"a slow answer to an extension does not lengthen the lease (hazards 10 and 44)", 10, slowExtension},
-		{"a grant that is answered after its lease is over is not handed out (hazard 44)", count(50), staleGrant},
+		// hazard 13
+		{"release after the next grant", count(50), lateRelease},
+		// hazard 14
+		{"extension after the next grant", count(50), lateExtension},
+		// hazard 15
+		{"extension after a longer one", 10, lateShortExtension},
+		// hazard 44. The slow answer does not lengthen the lease.
+		{"slow answer to an acquire", 10, slowGrant},
+		// hazards 10 and 44. The slow answer does not lengthen the lease.
+		{"slow answer to an extension", 10, slowExtension},
+		// hazard 44. Acquire does not return the grant.
+		{"grant after its lease expired", count(50), staleGrant},
 	}
 	for i, scene := range scenes {
 		t.Run(scene.name, func(t *testing.T) {
@@ -182,7 +188,7 @@ func staleGrant(t *testing.T, r *rig, _ int) {
 	const ttl = 2 * time.Second
 	c := newChild(t, plan{Addr: r.proxy.Addr})
 	fault := r.injectAll("acquire", testserver.HoldReply, -1)
-	id := c.tell(order{Op: "acquire", Key: r.key, TTL: ttl, Try: true})
+	id := c.send(order{Op: "acquire", Key: r.key, TTL: ttl, Try: true})
 	testserver.Eventually(t, patience, "the server has granted it", func() bool { return r.asks.holds(r.key) == 1 })
 	c.pause()
 	if _, over, _ := c.find(id, "refused"); over {
@@ -193,7 +199,7 @@ func staleGrant(t *testing.T, r *rig, _ int) {
 	fault.Deliver()
 	c.resume()
 	if got := c.await(id, "acquired", "refused"); got.OK {
-		check := c.await(c.tell(order{Op: "check", Lease: id}), "checked")
+		check := c.await(c.send(order{Op: "check", Lease: id}), "checked")
 		t.Errorf("the late grant was handed out, and the lease's first check said %v, while another one holds", check.OK)
 	} else if !got.is("unavailable") && !got.is("busy") {
 		t.Errorf("acquire: %s", got.Text)

@@ -47,7 +47,8 @@ type electorate struct {
 }
 
 func elections(t *testing.T, on electorate) {
-	t.Run("when the leader's process is killed another one leads, after its lease and not before", func(t *testing.T) {
+	// Another process leads when the lease has expired, and not before.
+	t.Run("leader killed", func(t *testing.T) {
 		t.Parallel()
 		gaps := newGaps(t, "a leader was killed")
 		trials(t, count(on.trials), func(t *testing.T, n int) {
@@ -58,7 +59,8 @@ func elections(t *testing.T, on electorate) {
 			gaps.add(e.kill(first.who), e.await(2))
 		})
 	})
-	t.Run("a leader that was stopped does not believe that it leads when it runs again", func(t *testing.T) {
+	// When the process runs again, it does not report that it leads.
+	t.Run("leader paused", func(t *testing.T) {
 		t.Parallel()
 		bit := newBites(t, "a leader was stopped for longer than its lease", count(on.trials)*8/10)
 		trials(t, count(on.trials), func(t *testing.T, n int) {
@@ -77,7 +79,7 @@ func elections(t *testing.T, on electorate) {
 			}
 		})
 	})
-	t.Run("a leader that is cut off stops before another one begins", func(t *testing.T) {
+	t.Run("leader cut off", func(t *testing.T) {
 		t.Parallel()
 		bit := newBites(t, "a leader was cut off", count(on.trials)*8/10)
 		trials(t, count(on.trials), func(t *testing.T, n int) {
@@ -100,7 +102,7 @@ func elections(t *testing.T, on electorate) {
 			e.await(3)
 		})
 	})
-	t.Run("when the leader resigns another one leads", func(t *testing.T) {
+	t.Run("leader resigns", func(t *testing.T) {
 		t.Parallel()
 		gaps := newGaps(t, "a leader resigned")
 		trials(t, count(on.trials), func(t *testing.T, n int) {
@@ -110,7 +112,7 @@ func elections(t *testing.T, on electorate) {
 			for terms := 2; terms < 6; terms++ {
 				time.Sleep(rand.N(time.Second)) // time for the other process to campaign again
 				c := e.member(before.who)
-				c.tell(order{Op: "resign"})
+				c.send(order{Op: "resign"})
 				next := e.await(terms)
 				if next.who == before.who {
 					t.Errorf("%s resigned, and leads again", next.who)
@@ -120,7 +122,8 @@ func elections(t *testing.T, on electorate) {
 			}
 		})
 	})
-	t.Run("while five processes are replaced one after the other there is one leader", func(t *testing.T) {
+	// Five processes are replaced one after the other. At most one leads at a time.
+	t.Run("rolling replacement", func(t *testing.T) {
 		t.Parallel()
 		gaps := newGaps(t, "a leader stopped in order")
 		trials(t, count(on.trials*3/10), func(t *testing.T, n int) {
@@ -131,7 +134,7 @@ func elections(t *testing.T, on electorate) {
 			for _, name := range []string{"a", "b", "c", "d", "e"} {
 				old := e.member(name + "1")
 				leads := e.latest().who == old.name
-				old.tell(order{Op: "stop"})
+				old.send(order{Op: "stop"})
 				left := old.await(e.orders[old.name], "left")
 				if !left.is("canceled") {
 					t.Errorf("%s: Run returned %s", old.name, left.Text)
@@ -209,7 +212,7 @@ func (e *election) join(names ...string) {
 func (e *election) joinBy(addr, name string) {
 	e.t.Helper()
 	c := newChild(e.t, plan{Name: name, Addr: addr})
-	id := c.tell(order{Op: "lead", Key: e.key, TTL: e.ttl, Pause: lingers})
+	id := c.send(order{Op: "lead", Key: e.key, TTL: e.ttl, Pause: lingers})
 	c.await(id, "candidate")
 	e.members[name], e.orders[name] = c, id
 }

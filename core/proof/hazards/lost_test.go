@@ -25,13 +25,20 @@ func TestLostReplies(t *testing.T) {
 		trials int
 		play   func(t *testing.T, r *rig, n int)
 	}{
-		{"the reply to an acquire is lost, and the lock is ours (hazard 7)", 2 * count(50), lostAcquire},
-		{"the reply to an acquire comes after its context has ended, and the lock is given back (hazard 8)", count(100), lateAcquire},
-		{"an acquire arrives after its clean-up, and is refused (hazard 9)", count(50), overtakenAcquire},
-		{"one reply to an extension is lost, and the lease is not (hazard 10)", count(100), lostExtension},
-		{"no reply to an extension comes, and the lease ends before the key does (hazard 10)", count(100), lostExtensions},
-		{"the reply to a release is lost, and the key is free (hazard 11)", count(50), lostRelease},
-		{"the reply to a re-entry is lost, and the key is free after three releases (hazard 12)", 2 * count(50), lostReentry},
+		// hazard 7. The caller gets the lock.
+		{"reply to an acquire lost", 2 * count(50), lostAcquire},
+		// hazard 8. The lock is released.
+		{"reply after the context is done", count(100), lateAcquire},
+		// hazard 9. The acquire is refused.
+		{"acquire after its clean-up", count(50), overtakenAcquire},
+		// hazard 10. The lease is not lost.
+		{"one reply to extensions lost", count(100), lostExtension},
+		// hazard 10. The lease is lost before the key can expire.
+		{"all replies to extensions lost", count(100), lostExtensions},
+		// hazard 11. The key is free.
+		{"reply to a release lost", count(50), lostRelease},
+		// hazard 12. The key is free after three releases.
+		{"reply to a re-entry lost", 2 * count(50), lostReentry},
 	}
 	for i, scene := range scenes {
 		t.Run(scene.name, func(t *testing.T) {

@@ -113,11 +113,11 @@ func TestOracle(t *testing.T) {
 		spans  []span
 		faults int
 	}{
-		{"holds that follow each other are fine", []span{{"a", "x", 1, 2, 1}, {"a", "y", 3, 4, 2}, {"b", "x", 1, 4, 9}}, 0},
-		{"two holds at a time are told", []span{{"a", "x", 1, 5, 1}, {"a", "y", 3, 4, 2}}, 1},
-		{"a long hold overlaps others than the next", []span{{"a", "x", 1, 9, 1}, {"a", "y", 3, 4, 2}, {"a", "z", 6, 7, 3}}, 2},
-		{"a token that stays is told", []span{{"a", "x", 1, 2, 7}, {"a", "y", 3, 4, 7}}, 1},
-		{"a lease that was never relied on does not count", []span{{"a", "x", 1, 5, 1}, {"a", "y", 3, 0, 2}}, 0},
+		{"consecutive holds", []span{{"a", "x", 1, 2, 1}, {"a", "y", 3, 4, 2}, {"b", "x", 1, 4, 9}}, 0},
+		{"two holds at once", []span{{"a", "x", 1, 5, 1}, {"a", "y", 3, 4, 2}}, 1},
+		{"long hold over two others", []span{{"a", "x", 1, 9, 1}, {"a", "y", 3, 4, 2}, {"a", "z", 6, 7, 3}}, 2},
+		{"repeated token", []span{{"a", "x", 1, 2, 7}, {"a", "y", 3, 4, 7}}, 1},
+		{"lease without use", []span{{"a", "x", 1, 5, 1}, {"a", "y", 3, 0, 2}}, 0},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -128,13 +128,13 @@ func TestOracle(t *testing.T) {
 			}
 		})
 	}
-	t.Run("two processes without a lock are told", func(t *testing.T) {
+	t.Run("two processes without a lock", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t)
 		children := make([]*child, 2)
 		for i := range children {
 			children[i] = newChild(t, plan{Addr: server.Addr, Unlocked: true})
-			children[i].tell(order{Op: "loop", Key: "open", TTL: time.Minute, Hold: 20 * time.Millisecond})
+			children[i].send(order{Op: "loop", Key: "open", TTL: time.Minute, Hold: 20 * time.Millisecond})
 		}
 		testserver.Eventually(t, patience, "the oracle sees two at a time", func() bool {
 			var o oracle

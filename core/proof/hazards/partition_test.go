@@ -22,18 +22,18 @@ type cutOff struct {
 	lease *core.Lease
 	rival *core.Lease
 
-	until   int64 // last time after which a check found the lease held
-	told    int64 // when the context's end was seen
-	expiry  int64 // time before which the key could not expire
-	granted int64 // time at which a rival had been granted the key
-	err     error
+	until    int64 // last time after which a check found the lease held
+	notified int64 // when the context's end was seen
+	expiry   int64 // time before which the key could not expire
+	granted  int64 // time at which a rival had been granted the key
+	err      error
 }
 
 // TestPartition is not parallel to other tests, because it checks exact times.
 func TestPartition(t *testing.T) {
 	testserver.RequireRedis(t)
-	// hazard 46
-	t.Run("a holder that is cut off is told before its key can expire, 100 of 100", func(t *testing.T) {
+	// hazard 46. Each of 100 holders is notified before its key can expire.
+	t.Run("cut off, notified before expiry", func(t *testing.T) {
 		const holders, ttl = 100, 8 * time.Second
 		server := testserver.StartRedis(t)
 		asks := inspect(t, server)
@@ -58,7 +58,7 @@ func TestPartition(t *testing.T) {
 			c.judge(t, oracle, most)
 			margin = min(margin, time.Duration(c.expiry-c.until))
 		}
-		t.Logf("the latest was told %v before its key could expire", margin.Round(time.Millisecond))
+		t.Logf("the latest was notified %v before its key could expire", margin.Round(time.Millisecond))
 	})
 }
 
@@ -77,7 +77,7 @@ func (c *cutOff) play(asks inspector, rivals *core.Locker, ttl time.Duration) {
 	var err error
 	select {
 	case <-c.lease.Context().Done():
-		c.told = mono()
+		c.notified = mono()
 		// An extension may have reached the server at the moment of the cut.
 		c.expiry = max(c.expiry, asks.expiry(c.key, c.hold))
 	case <-time.After(patience):
@@ -98,8 +98,8 @@ func (c *cutOff) judge(t *testing.T, oracle *oracle, late time.Duration) {
 	if c.until >= c.expiry {
 		t.Errorf("%s: the lease was relied on %v after the key could expire", c.key, ms(c.expiry, c.until))
 	}
-	if c.told >= c.expiry+int64(late) {
-		t.Errorf("%s: the context ended %v after the key could expire", c.key, ms(c.expiry, c.told))
+	if c.notified >= c.expiry+int64(late) {
+		t.Errorf("%s: the context ended %v after the key could expire", c.key, ms(c.expiry, c.notified))
 	}
 	if c.granted < c.expiry {
 		t.Errorf("%s: another process was granted the key %v before it could expire", c.key, ms(c.granted, c.expiry))

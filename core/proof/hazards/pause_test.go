@@ -21,7 +21,7 @@ func TestPause(t *testing.T) {
 	rivals := newLocker(t, server.Addr)
 
 	// hazard 1
-	t.Run("a holder that was stopped learns of its loss at its first check", func(t *testing.T) {
+	t.Run("stopped, check finds the loss", func(t *testing.T) {
 		t.Parallel()
 		oracle := newOracle(t, 2*count(200))
 		bit := newBites(t, "a holder was stopped in the middle of its work", count(200)*8/10)
@@ -30,7 +30,7 @@ func TestPause(t *testing.T) {
 			reg := newRegister(t)
 			c := newChild(t, plan{Addr: server.Addr})
 			lease, _ := c.acquire(order{Key: key, TTL: ttl})
-			work := c.tell(order{Op: "steps", Lease: lease, Register: reg.Addr})
+			work := c.send(order{Op: "steps", Lease: lease, Register: reg.Addr})
 			c.await(work, "working")
 			time.Sleep(rand.N(ttl))
 			c.pause()
@@ -63,8 +63,8 @@ func TestPause(t *testing.T) {
 		})
 	})
 
-	// hazard 2
-	t.Run("a holder that was stopped after its check writes, and only the token keeps it out (limit)", func(t *testing.T) {
+	// hazard 2. The holder writes, and only its token keeps the write out.
+	t.Run("stopped between check and write (limit)", func(t *testing.T) {
 		t.Parallel()
 		trials(t, count(100), func(t *testing.T, n int) {
 			key := fmt.Sprintf("checked:%d", n)
@@ -72,7 +72,7 @@ func TestPause(t *testing.T) {
 			c := newChild(t, plan{Addr: server.Addr, Name: "holder"})
 			// A long lease does not expire between the check and the stop.
 			lease, _ := c.acquire(order{Key: key, TTL: 4 * ttl})
-			if check := c.await(c.tell(order{Op: "check", Lease: lease}), "checked"); !check.OK {
+			if check := c.await(c.send(order{Op: "check", Lease: lease}), "checked"); !check.OK {
 				t.Fatal("the holder lost its lease at once")
 			}
 			c.pause()
@@ -81,7 +81,7 @@ func TestPause(t *testing.T) {
 				t.Error("the register refused the rival: its token is not newer")
 			}
 			c.resume()
-			if wrote := c.await(c.tell(order{Op: "write", Lease: lease, Register: reg.Addr}), "wrote"); wrote.OK {
+			if wrote := c.await(c.send(order{Op: "write", Lease: lease, Register: reg.Addr}), "wrote"); wrote.OK {
 				t.Error("the register took the stale write")
 			}
 			value, twin, refused := reg.last()
@@ -97,8 +97,8 @@ func TestPause(t *testing.T) {
 		})
 	})
 
-	// hazard 1
-	t.Run("no check says held after the lease's time, however many ask at that moment", func(t *testing.T) {
+	// hazard 1. No check reports that the lease is held after its expiry.
+	t.Run("checks at the expiry", func(t *testing.T) {
 		t.Parallel()
 		leases := make([]*core.Lease, count(2000))
 		for i := range leases {

@@ -27,9 +27,9 @@ func TestQuorumClock(t *testing.T) {
 		name  string
 		ahead int
 	}{
-		{"the clock of one of five is set forward by a minute: there is one holder", 1},
-		{"the clocks of two of five are set forward by a minute: there is one holder", 2},
-		{"the clocks of three of five are set forward by a minute: there are two holders until the first is told (limit)", 3},
+		{"one of five set forward", 1},
+		{"two of five set forward", 2},
+		{"three of five set forward (limit)", 3},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

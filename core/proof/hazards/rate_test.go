@@ -16,8 +16,8 @@ import (
 func TestClockRate(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
-	// hazard 22
-	t.Run("1 percent fast: no lease is trusted for longer than it lasts", func(t *testing.T) {
+	// hazard 22. No lease is trusted after its expiry.
+	t.Run("1 percent fast, trust", func(t *testing.T) {
 		t.Parallel()
 		const rate, ttl = 1.01, 6 * time.Second
 		server := testserver.NewClock(t, rate).StartRedis()
@@ -59,8 +59,8 @@ func TestClockRate(t *testing.T) {
 			release(t, lease)
 		})
 	})
-	// hazard 22
-	t.Run("1 percent fast: no claim is granted a key while its last holder trusts in it", func(t *testing.T) {
+	// hazard 22. No key is granted while its last holder still trusts its lease.
+	t.Run("1 percent fast, next grant", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.NewClock(t, 1.01).StartRedis()
 		oracle := newOracle(t, 2*count(20))
@@ -70,8 +70,8 @@ func TestClockRate(t *testing.T) {
 			oracle.add(late)
 		})
 	})
-	// hazard 22
-	t.Run("10 percent fast is beyond the margin: there are two holders for a moment (limit)", func(t *testing.T) {
+	// hazard 22. This is more than the margin. There are two holders for a moment.
+	t.Run("10 percent fast (limit)", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.NewClock(t, 1.1).StartRedis()
 		var overlaps atomic.Int64

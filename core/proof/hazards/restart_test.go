@@ -18,11 +18,13 @@ func TestRestart(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
 	const ttl = 18 * time.Second
-	t.Run("empty: the holder is told at its next extension, and only the token keeps its writes out (limit)", func(t *testing.T) {
+	// The holder is notified by its next extension, and only its token keeps its writes
+	// out.
+	t.Run("without data (limit)", func(t *testing.T) {
 		t.Parallel()
-		var seen told
+		var seen takeovers
 		seen.note(t, "server restarted empty")
-		both := newBites(t, "two held the key until the first was told", count(50)/2)
+		both := newBites(t, "two held until the loss", count(50)/2)
 		trials(t, count(50), func(t *testing.T, n int) {
 			server := testserver.StartRedis(t)
 			lease := acquire(t, newLocker(t, server.Addr), fmt.Sprintf("emptied:%d", n), core.TTL(ttl))
@@ -33,7 +35,7 @@ func TestRestart(t *testing.T) {
 			}
 		})
 	})
-	t.Run("with all it had on disk: the holder keeps its key", func(t *testing.T) {
+	t.Run("with all data on disk", func(t *testing.T) {
 		t.Parallel()
 		n := count(50)
 		tally.Note(t, tally.Facts{

@@ -128,37 +128,37 @@ func (r revoked) succeed(t *testing.T, key string) span {
 	return s
 }
 
-// TestRevokedHolds checks that the holder is notified of a revoke before another process
-// is granted the key. If the revoke frees the key at once, it expects two holders in at
-// least one trial (limit).
+// hazard 66. TestRevokedHolds checks that the holder is notified of a revoke before
+// another process is granted the key. If the revoke frees the key at once, it expects two
+// holders in at least one trial (limit).
 func TestRevokedHolds(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
 	const ttl = 1500 * time.Millisecond
 	for name, open := range revocable(t) {
-		t.Run(name+": the holder is told before the next one is granted (hazard 66)", func(t *testing.T) {
+		t.Run(name+", notified before the next grant", func(t *testing.T) {
 			t.Parallel()
 			trials(t, count(100), func(t *testing.T, n int) {
 				r, key := open(t), fmt.Sprintf("revoked:%d", n)
 				c := newChild(t, r.plan)
-				loop := c.tell(order{Op: "loop", Key: key, TTL: ttl, N: 1, Hold: time.Hour, Pause: time.Hour})
+				loop := c.send(order{Op: "loop", Key: key, TTL: ttl, N: 1, Hold: time.Hour, Pause: time.Hour})
 				c.await(loop, "holding")
 				time.Sleep(rand.N(ttl)) // at any time of the hold's life
 				r.revoke(t, key, time.Millisecond)
 				next := r.succeed(t, key)
-				told := c.await(loop, "hold")
-				if told.Count["kept"] != 0 {
+				first := c.await(loop, "hold")
+				if first.Count["kept"] != 0 {
 					t.Error("the release of the revoked lease says that it was held")
 				}
-				if told.Span.Until >= next.From {
-					t.Errorf("the revoked lease was trusted for %v with the next one", ms(next.From, told.Span.Until))
+				if first.Span.Until >= next.From {
+					t.Errorf("the revoked lease was trusted for %v with the next one", ms(next.From, first.Span.Until))
 				}
-				if next.Token != 0 && next.Token <= told.Span.Token {
-					t.Errorf("token %d comes after %d", next.Token, told.Span.Token)
+				if next.Token != 0 && next.Token <= first.Span.Token {
+					t.Errorf("token %d comes after %d", next.Token, first.Span.Token)
 				}
 			})
 		})
-		t.Run(name+": so is the lease that a hold has just been passed on to (hazard 66)", func(t *testing.T) {
+		t.Run(name+", notified after passing on", func(t *testing.T) {
 			t.Parallel()
 			lost := newBites(t, "a lease was notified of the revoke", count(100)/2)
 			// A hold is passed on only within 10 ms of its grant. Parallel trials would
@@ -167,12 +167,12 @@ func TestRevokedHolds(t *testing.T) {
 			oneByOne(t, count(100), func(t *testing.T, n int) {
 				r, key := open(t), fmt.Sprintf("passed on:%d", n)
 				c := newChild(t, r.plan)
-				loop := c.tell(order{Op: "loop", Key: key, TTL: ttl, N: 4, Hold: 2 * time.Millisecond})
+				loop := c.send(order{Op: "loop", Key: key, TTL: ttl, N: 4, Hold: 2 * time.Millisecond})
 				c.await(loop, "hold")
 				time.Sleep(rand.N(100 * time.Millisecond))
 				at := r.revoke(t, key, time.Millisecond)
 				next := r.succeed(t, key)
-				c.tell(order{Op: "stop"})
+				c.send(order{Op: "stop"})
 				c.await(loop, "looped")
 				// No lease is notified if the hold was between two leases. The same is
 				// true if the lease's release took so long that the hold had expired
@@ -193,17 +193,17 @@ func TestRevokedHolds(t *testing.T) {
 				}
 			})
 		})
-		t.Run(name+", limit: what is revoked for now has two holders until the first one is told", func(t *testing.T) {
+		t.Run(name+", freed at once (limit)", func(t *testing.T) {
 			t.Parallel()
 			overlaps := newBites(t, "two holders after a release-now", 1)
 			trials(t, 10, func(t *testing.T, n int) {
 				r, key := open(t), fmt.Sprintf("now:%d", n)
 				c := newChild(t, r.plan)
-				loop := c.tell(order{Op: "loop", Key: key, TTL: 2 * ttl, N: 1, Hold: time.Hour, Pause: time.Hour})
+				loop := c.send(order{Op: "loop", Key: key, TTL: 2 * ttl, N: 1, Hold: time.Hour, Pause: time.Hour})
 				c.await(loop, "holding")
 				r.revoke(t, key, 0)
 				next := r.succeed(t, key)
-				if told := c.await(loop, "hold"); told.Span.Until > next.From {
+				if first := c.await(loop, "hold"); first.Span.Until > next.From {
 					overlaps.add()
 				}
 			})

@@ -20,17 +20,18 @@ import (
 func TestStarvation(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
-	t.Run("a process without processor time relies on nothing that others hold", func(t *testing.T) {
+	// The process does not rely on a key that others hold.
+	t.Run("process without processor time", func(t *testing.T) {
 		t.Parallel()
 		const ttl = 500 * time.Millisecond
 		server := testserver.StartRedis(t)
 		oracle := newOracle(t, count(50))
 		starved := newChild(t, plan{Addr: server.Addr, Name: "starved"}, "GOMAXPROCS=1")
 		rested := newChild(t, plan{Addr: server.Addr, Name: "rested"})
-		spin := starved.tell(order{Op: "spin", N: 4, Hold: 50 * time.Millisecond})
+		spin := starved.send(order{Op: "spin", N: 4, Hold: 50 * time.Millisecond})
 		starved.await(spin, "spinning")
 		loop := order{Op: "loop", Key: "starved", TTL: ttl, Hold: ttl / 2, Pause: ttl / 2, N: 1}
-		loops := []int{starved.tell(loop), rested.tell(loop)}
+		loops := []int{starved.send(loop), rested.send(loop)}
 		unthrottle := throttle(starved)
 		t.Cleanup(unthrottle)
 		testserver.Eventually(t, patience, "both have held the key often enough", func() bool {
@@ -39,7 +40,7 @@ func TestStarvation(t *testing.T) {
 		unthrottle()
 		lost := 0
 		for i, c := range []*child{starved, rested} {
-			c.tell(order{Op: "stop"})
+			c.send(order{Op: "stop"})
 			c.await(loops[i], "looped", "failed")
 			for _, r := range c.all("failed") {
 				t.Errorf("%s: %s", c.name, r.Text)
@@ -108,7 +109,8 @@ func (s *capturing) granted() store.Claim {
 func TestCopies(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
-	t.Run("two copies of one machine hold one lease, until another process holds the key (limit)", func(t *testing.T) {
+	// Both hold one lease until another process holds the key.
+	t.Run("two copies of a machine (limit)", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t)
 		rivals := newLocker(t, server.Addr)
@@ -126,7 +128,7 @@ func TestCopies(t *testing.T) {
 			key := fmt.Sprintf("copied:%d", n)
 			reg := newRegister(t)
 			original := acquire(t, l, key)
-			adopted := twin.await(twin.tell(order{Op: "adopt", Claim: captured.granted()}), "adopted")
+			adopted := twin.await(twin.send(order{Op: "adopt", Claim: captured.granted()}), "adopted")
 			// This is the limit: the store cannot distinguish the two copies. Both
 			// tokens belong to one grant.
 			if !adopted.OK || adopted.Token == 0 {
@@ -141,7 +143,7 @@ func TestCopies(t *testing.T) {
 			if !reg.write(rival.Token(), "rival") || reg.write(adopted.Token, "twin") {
 				t.Error("the register takes the copy's write after that of the next holder")
 			}
-			if again := twin.await(twin.tell(order{Op: "adopt", Claim: captured.granted()}), "adopted"); !again.is("lost") {
+			if again := twin.await(twin.send(order{Op: "adopt", Claim: captured.granted()}), "adopted"); !again.is("lost") {
 				t.Errorf("the copy extends after the next grant: %q, want lost", again.Text)
 			}
 			wantHeld(t, rival)

@@ -24,17 +24,17 @@ func TestTroubledServer(t *testing.T) {
 	t.Parallel()
 	for _, policy := range []string{"allkeys-lru", "allkeys-random", "volatile-lru", "volatile-ttl"} {
 		// hazard 26
-		t.Run("a holder learns of its loss when its key is evicted by "+policy, func(t *testing.T) {
+		t.Run("evicted by "+policy, func(t *testing.T) {
 			t.Parallel()
 			evicted(t, policy)
 		})
 	}
-	// hazard 27
-	t.Run("a server out of memory extends and releases, and refuses to grant", outOfMemory)
-	// hazard 29
-	t.Run("no caller notices that the script cache is emptied all the time", emptiedCache)
+	// hazard 27. The server extends and releases, and refuses to grant.
+	t.Run("out of memory", outOfMemory)
+	// hazard 29. No caller notices.
+	t.Run("script cache emptied all the time", emptiedCache)
 	// hazard 34
-	t.Run("tokens grow although the server restarts empty", emptyRestarts)
+	t.Run("tokens after empty restarts", emptyRestarts)
 }
 
 // fill writes keys with a TTL until the test ends, so that the server evicts other keys.

@@ -53,7 +53,7 @@ func sharedKey(t *testing.T, on plan) {
 	for i := range children {
 		on.Name = strconv.Itoa(i)
 		children[i] = newChild(t, on)
-		loops[i] = children[i].tell(order{Op: "loop", Key: key, TTL: 20 * time.Second, Hold: time.Millisecond, N: each})
+		loops[i] = children[i].send(order{Op: "loop", Key: key, TTL: 20 * time.Second, Hold: time.Millisecond, N: each})
 	}
 	for i, c := range children {
 		c.await(loops[i], "looping")
@@ -76,7 +76,7 @@ func sharedKey(t *testing.T, on plan) {
 		t.Errorf("got %.2f times the leases of the idlest process for the busiest, want at most 2", got)
 	}
 	for i, c := range children {
-		c.tell(order{Op: "stop"})
+		c.send(order{Op: "stop"})
 		c.await(loops[i], "looped", "failed")
 		for _, r := range c.all("failed") {
 			t.Errorf("%s: %s", c.name, r.Text)

@@ -34,11 +34,11 @@ var silences = []struct {
 	begin func(s *testserver.Redis, p *testserver.Proxy)
 	total bool // no wake-up arrives at all
 }{
-	{"the subscription's connection is dead", func(_ *testserver.Redis, p *testserver.Proxy) { p.Partition() }, true},
-	{"the server may not publish", func(s *testserver.Redis, _ *testserver.Proxy) {
+	{"dead subscription", func(_ *testserver.Redis, p *testserver.Proxy) { p.Partition() }, true},
+	{"publishing not permitted", func(s *testserver.Redis, _ *testserver.Proxy) {
 		s.Do("ACL", "SETUSER", "default", "-publish")
 	}, true},
-	{"the subscription breaks all the time", func(_ *testserver.Redis, p *testserver.Proxy) {
+	{"subscription breaks repeatedly", func(_ *testserver.Redis, p *testserver.Proxy) {
 		for range 20 {
 			p.Sever()
 			time.Sleep(rand.N(100 * time.Millisecond))
@@ -46,12 +46,12 @@ var silences = []struct {
 	}, false},
 }
 
-// hazard 39
+// hazard 39. TestLostWakeUps checks that waiters find a free key without wake-ups.
 func TestLostWakeUps(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
 	for _, s := range silences {
-		t.Run("a waiter finds the key free by itself when "+s.name, func(t *testing.T) {
+		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			const ttl = 5 * time.Minute
 			server := testserver.StartRedis(t)
@@ -112,7 +112,8 @@ func TestLostWakeUps(t *testing.T) {
 func TestCancelledAtRelease(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
-	t.Run("the other one gets the key when one of two waiters goes at the instant of release", func(t *testing.T) {
+	// The other waiter is granted the key.
+	t.Run("waiter leaves at the release", func(t *testing.T) {
 		t.Parallel()
 		const lanes = 8
 		times := count(10000)

@@ -177,7 +177,7 @@ type verdict struct {
 	calls, grants, unknown int
 	// The second number counts the leases that passed a hold on, and whose release
 	// reported the loss of the hold.
-	follows, told           int // leases whose hold was passed on to them, and those it came from that were told of its loss
+	follows, losses         int // leases whose hold was passed on to them, and earlier ones with its loss
 	others, bites, outcomes map[string]int
 	wrong                   []string
 	overlaps, tokens, stale []string
@@ -191,13 +191,13 @@ type verdict struct {
 
 func (v *verdict) judge(r *record, writes []write) {
 	tries := r.tries
-	v.calls, v.unknown, v.follows, v.told, v.wrong, v.outcomes = 0, 0, 0, 0, nil, make(map[string]int)
+	v.calls, v.unknown, v.follows, v.losses, v.wrong, v.outcomes = 0, 0, 0, 0, nil, make(map[string]int)
 	for _, t := range tries {
 		if t.Follows {
 			v.follows++
 		}
 		if t.passed() && t.Released == "lost" {
-			v.told++
+			v.losses++
 		}
 		if t.Wrong != "" {
 			v.wrong = append(v.wrong, fmt.Sprintf("%s: %s: %s", t.Key, t.Lease, t.Wrong))
@@ -262,7 +262,7 @@ func (v *verdict) faults(last bool) []string {
 
 func (v *verdict) String() string {
 	return fmt.Sprintf("%d calls, %d grants, %d of them passed on (%d with a loss), to another holder %v, outcomes %v, %d unknown, %d busy answers judged and %d excused, faults that bit %v, %d overlaps, %d stale writes came, %d writes were refused, porcupine: %v",
-		v.calls, v.grants, v.follows, v.told, v.others, v.outcomes, v.unknown, v.script.busy, v.script.excused, v.bites, len(v.overlaps), v.late, v.refused, v.linear)
+		v.calls, v.grants, v.follows, v.losses, v.others, v.outcomes, v.unknown, v.script.busy, v.script.excused, v.bites, len(v.overlaps), v.late, v.refused, v.linear)
 }
 
 func (v *verdict) note(t *testing.T, seed uint64, server *testserver.Redis) {

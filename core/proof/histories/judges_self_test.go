@@ -63,17 +63,17 @@ func TestJudges(t *testing.T) {
 		overlaps, tokens int
 		want             porcupine.CheckResult
 	}{
-		"holds that follow each other are fine":             {tries{ok("x", 1, 2, 1, 5, 6), ok("y", 3, 8, 2, 9, 10)}, 0, 0, linear},
-		"a lease lost before Acquire returned held nothing": {tries{lostAtOnce("x", 1, 9), ok("y", 3, 4, 2, 5, 6)}, 0, 0, linear},
-		"two at a time are told":                            {tries{ok("x", 1, 2, 1, 5, 6), ok("y", 3, 4, 2, 9, 10)}, 1, 0, illegal},
-		"a hold that was lost may be followed at its end":   {tries{ok("x", 1, 2, 1, 5, 0), ok("y", 3, 6, 2, 9, 10)}, 0, 0, linear},
-		"and not before that":                               {tries{ok("x", 1, 2, 1, 5, 0), ok("y", 3, 4, 2, 9, 10)}, 1, 0, illegal},
-		"a hold can be over before its process hears of it": {tries{ok("x", 1, 30, 1, 10, 0), ok("y", 8, 12, 2, 13, 14)}, 0, 0, linear},
-		"and is not before its end":                         {tries{ok("x", 1, 30, 1, 10, 0), ok("y", 5, 6, 2, 9, 10)}, 0, 0, illegal},
-		"a token that stays is told":                        {tries{ok("x", 1, 2, 7, 5, 6), ok("y", 7, 8, 7, 9, 10)}, 0, 1, illegal},
-		"tokens of grants that went on together may be any": {tries{ok("x", 1, 8, 2, 9, 10), ok("y", 1, 2, 1, 5, 6)}, 0, 0, linear},
-		"busy while somebody holds is fine":                 {tries{ok("x", 1, 2, 1, 30, 31), busy(21, 22)}, 0, 0, linear},
-		"busy while there is no holder is told":             {tries{ok("x", 1, 2, 1, 5, 6), busy(21, 22)}, 0, 0, illegal},
+		"consecutive holds":               {tries{ok("x", 1, 2, 1, 5, 6), ok("y", 3, 8, 2, 9, 10)}, 0, 0, linear},
+		"lost before Acquire returned":    {tries{lostAtOnce("x", 1, 9), ok("y", 3, 4, 2, 5, 6)}, 0, 0, linear},
+		"two holds at once":               {tries{ok("x", 1, 2, 1, 5, 6), ok("y", 3, 4, 2, 9, 10)}, 1, 0, illegal},
+		"next hold after a loss":          {tries{ok("x", 1, 2, 1, 5, 0), ok("y", 3, 6, 2, 9, 10)}, 0, 0, linear},
+		"next hold before the loss":       {tries{ok("x", 1, 2, 1, 5, 0), ok("y", 3, 4, 2, 9, 10)}, 1, 0, illegal},
+		"expired before Acquire returned": {tries{ok("x", 1, 30, 1, 10, 0), ok("y", 8, 12, 2, 13, 14)}, 0, 0, linear},
+		"next hold before the expiry":     {tries{ok("x", 1, 30, 1, 10, 0), ok("y", 5, 6, 2, 9, 10)}, 0, 0, illegal},
+		"repeated token":                  {tries{ok("x", 1, 2, 7, 5, 6), ok("y", 7, 8, 7, 9, 10)}, 0, 1, illegal},
+		"tokens of concurrent grants":     {tries{ok("x", 1, 8, 2, 9, 10), ok("y", 1, 2, 1, 5, 6)}, 0, 0, linear},
+		"busy with a holder":              {tries{ok("x", 1, 2, 1, 30, 31), busy(21, 22)}, 0, 0, linear},
+		"busy without a holder":           {tries{ok("x", 1, 2, 1, 5, 6), busy(21, 22)}, 0, 0, illegal},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -88,7 +88,8 @@ func TestJudges(t *testing.T) {
 			}
 		})
 	}
-	t.Run("a write after a successor's is told, and one that was refused is not", func(t *testing.T) {
+	// A refused write is not reported.
+	t.Run("write after a successor's", func(t *testing.T) {
 		t.Parallel()
 		tries := []*try{ok("x", 1, 2, 1, 5, 6), ok("y", 7, 8, 2, 9, 10)}
 		writes := []write{{"k", "x", 1, true}, {"k", "y", 2, true}, {"k", "x", 1, false}}
@@ -107,26 +108,26 @@ func TestJudges(t *testing.T) {
 		shared, wrong int
 		want          porcupine.CheckResult
 	}{
-		"a hold may be passed on":                            {129, ok("z", 8, 12, 3, 13, 14), nil, nil, 0, 0, linear},
-		"up to the last token of its grant":                  {191, ok("z", 8, 12, 3, 13, 14), nil, nil, 0, 0, linear},
-		"not with the token of the lease before":             {128, ok("z", 8, 12, 3, 13, 14), nil, nil, 0, 1, illegal},
-		"not with one that belongs to no grant":              {192, ok("z", 8, 12, 5, 13, 14), nil, nil, 0, 1, illegal},
-		"not with one of another grant":                      {192, ok("z", 8, 12, 3, 13, 14), nil, nil, 0, 1, illegal},
-		"and no other grant has one of its tokens":           {129, with(191, ok("z", 8, 12, 2, 13, 14)), nil, nil, 1, 0, illegal},
-		"or an older one":                                    {129, ok("z", 12, 13, 1, 14, 15), nil, nil, 1, 0, illegal},
-		"or comes between":                                   {129, ok("z", 5, 6, 3, 7, 8), nil, nil, 0, 0, illegal},
-		"nor is what the server forgot released":             {129, ok("z", 7, 8, 3, 19, 20), []deed{{What: "delete all", From: 6, To: 7}}, nil, 0, 0, illegal},
-		"not to two at once":                                 {129, nil, nil, func(x, _ *try, _ *claim) { x.Until, x.letGo, x.ReleaseCall = 6, 6, 6 }, 0, 1, illegal},
-		"not before its release is called":                   {129, nil, nil, func(x, _ *try, _ *claim) { x.letGo, x.ReleaseCall, x.ReleaseRet, x.Released = 0, 0, 0, "" }, 0, 1, linear},
-		"not when the store was asked to release it":         {129, nil, nil, func(_, _ *try, c *claim) { c.calls = append(c.calls, call{"leave", 4, 5, "ok"}) }, 0, 1, linear},
-		"not by a release that the store did not confirm":    {129, nil, nil, func(_, _ *try, c *claim) { c.calls = c.calls[:1] }, 0, 1, linear},
-		"nor where it had confirmed it before":               {129, nil, nil, func(_, _ *try, c *claim) { c.calls[1].Call = 3 }, 0, 1, linear},
-		"not when the grant is old":                          {129, nil, nil, func(x, _ *try, _ *claim) { x.Call, x.Ret = -2*int64(chainTime), -int64(chainTime) }, 0, 1, linear},
-		"not to a second lease after a release that failed":  {129, nil, nil, thirdAfter("lost"), 0, 1, linear},
-		"nor after one that had no answer":                   {129, nil, nil, thirdAfter("unavailable"), 0, 1, linear},
-		"but to one after a release that has been confirmed": {129, nil, nil, thirdAfter("ok"), 0, 0, linear},
-		"to 63 more": {129, nil, nil, followers(63), 0, 0, linear},
-		"not to a 65th lease, whatever the tokens": {129, nil, nil, followers(64), 0, 2, illegal},
+		"pass a hold on":                          {129, ok("z", 8, 12, 3, 13, 14), nil, nil, 0, 0, linear},
+		"last token of the grant":                 {191, ok("z", 8, 12, 3, 13, 14), nil, nil, 0, 0, linear},
+		"token of the previous lease":             {128, ok("z", 8, 12, 3, 13, 14), nil, nil, 0, 1, illegal},
+		"token of no grant":                       {192, ok("z", 8, 12, 5, 13, 14), nil, nil, 0, 1, illegal},
+		"token of another grant":                  {192, ok("z", 8, 12, 3, 13, 14), nil, nil, 0, 1, illegal},
+		"another grant with its token":            {129, with(191, ok("z", 8, 12, 2, 13, 14)), nil, nil, 1, 0, illegal},
+		"another grant with an older token":       {129, ok("z", 12, 13, 1, 14, 15), nil, nil, 1, 0, illegal},
+		"another grant between":                   {129, ok("z", 5, 6, 3, 7, 8), nil, nil, 0, 0, illegal},
+		"release a forgotten hold":                {129, ok("z", 7, 8, 3, 19, 20), []deed{{What: "delete all", From: 6, To: 7}}, nil, 0, 0, illegal},
+		"pass on to two":                          {129, nil, nil, func(x, _ *try, _ *claim) { x.Until, x.letGo, x.ReleaseCall = 6, 6, 6 }, 0, 1, illegal},
+		"pass on before the release":              {129, nil, nil, func(x, _ *try, _ *claim) { x.letGo, x.ReleaseCall, x.ReleaseRet, x.Released = 0, 0, 0, "" }, 0, 1, linear},
+		"pass on after a store's release":         {129, nil, nil, func(_, _ *try, c *claim) { c.calls = append(c.calls, call{"leave", 4, 5, "ok"}) }, 0, 1, linear},
+		"pass on unconfirmed":                     {129, nil, nil, func(_, _ *try, c *claim) { c.calls = c.calls[:1] }, 0, 1, linear},
+		"pass on after an earlier confirmation":   {129, nil, nil, func(_, _ *try, c *claim) { c.calls[1].Call = 3 }, 0, 1, linear},
+		"pass on an old grant":                    {129, nil, nil, func(x, _ *try, _ *claim) { x.Call, x.Ret = -2*int64(chainTime), -int64(chainTime) }, 0, 1, linear},
+		"third lease after a lost release":        {129, nil, nil, thirdAfter("lost"), 0, 1, linear},
+		"third lease after an unanswered release": {129, nil, nil, thirdAfter("unavailable"), 0, 1, linear},
+		"third lease after a confirmed release":   {129, nil, nil, thirdAfter("ok"), 0, 0, linear},
+		"64 leases":                               {129, nil, nil, followers(63), 0, 0, linear},
+		"65 leases":                               {129, nil, nil, followers(64), 0, 2, illegal},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -154,10 +155,11 @@ func TestJudges(t *testing.T) {
 			}
 		})
 	}
-	t.Run("processes without a lock are told by every judge", func(t *testing.T) {
+	// Every judge finds their overlaps.
+	t.Run("processes without a lock", func(t *testing.T) {
 		t.Parallel()
 		s := newScene(t, false, grantsAll)
-		testserver.Eventually(t, patience, "every judge tells of it", func() bool {
+		testserver.Eventually(t, patience, "every judge finds it", func() bool {
 			time.Sleep(100 * time.Millisecond)
 			r := s.history.read(nil)
 			return len(overlaps(r.tries)) > 0 && len(tokensBack(r.tries)) > 0 && len(staleWrites(r.tries, s.register.all(), true)) > 0 && r.linear() == porcupine.Illegal
@@ -165,23 +167,23 @@ func TestJudges(t *testing.T) {
 		s.finish()
 	})
 	for mistake, name := range map[string]string{
-		refusesAll: "processes that are kept out of a free key are told by porcupine",
-		keepsSome:  "processes whose key stays taken after its release are told by porcupine",
+		refusesAll: "busy for a free key",
+		keepsSome:  "held after its release",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newScene(t, false, mistake)
-			testserver.Eventually(t, patience, "porcupine tells of it", func() bool {
+			testserver.Eventually(t, patience, "porcupine finds it", func() bool {
 				time.Sleep(100 * time.Millisecond)
 				return s.history.read(nil).linear() == porcupine.Illegal
 			})
 			s.finish()
 			if r := s.history.read(nil); len(overlaps(r.tries)) > 0 || len(tokensBack(r.tries)) > 0 {
-				t.Error("the other judges tell of something too")
+				t.Error("the other judges find something too")
 			}
 		})
 	}
-	t.Run("processes whose store makes no mistake are not reported by a judge", func(t *testing.T) {
+	t.Run("store without a mistake", func(t *testing.T) {
 		t.Parallel()
 		s := newScene(t, false, "")
 		testserver.Eventually(t, patience, "they have done something", func() bool { return s.history.size() > 1000 })

@@ -31,7 +31,7 @@ type plan struct {
 	Name, Addr, Register string
 	Keys                 []string
 	Lanes                int    // goroutines, each of which acquires locks one after the other
-	Mistake              string // the store's mistake, see telling; the judges must find it
+	Mistake              string // the store's mistake, see reporting; the judges must find it
 }
 
 // entry is a worker's report on one step, a line of JSON. Times are on the monotonic
@@ -100,7 +100,7 @@ func work(text string) int {
 	if err != nil {
 		panic(err)
 	}
-	if w.locker, err = core.New(&telling{Store: store, worker: w}, core.WithDefaults(core.TTL(ttl))); err != nil {
+	if w.locker, err = core.New(&reporting{Store: store, worker: w}, core.WithDefaults(core.TTL(ttl))); err != nil {
 		panic(err)
 	}
 	var stop atomic.Bool

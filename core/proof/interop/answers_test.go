@@ -59,7 +59,7 @@ var answers = map[string]gin.HandlerFunc{
 			_, _ = c.Writer.Write([]byte("x"))
 		}
 	},
-	"a header that is written before the body": func(c *gin.Context) {
+	"header before the body": func(c *gin.Context) {
 		c.Header("Content-Type", "text/plain")
 		c.AbortWithStatus(http.StatusBadRequest)
 		_, _ = c.Writer.WriteString("no such card")
@@ -80,7 +80,7 @@ var answers = map[string]gin.HandlerFunc{
 		c.Header("Content-Length", "5")
 		_, _ = c.Writer.WriteString("pa")
 	},
-	"headers and a status after the body": func(c *gin.Context) {
+	"headers and status after it": func(c *gin.Context) {
 		c.Header("Link", "</1>; rel=a")
 		c.String(http.StatusOK, "paid")
 		c.Header("Link", "</2>; rel=b")

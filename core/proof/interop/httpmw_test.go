@@ -70,7 +70,7 @@ func evened(replay, bare reply, outside, kind string) reply {
 	case outside == "nothing" && bare.chunked && replay.header.Get("Content-Length") == fmt.Sprint(len(bare.body)):
 		replay.header.Del("Content-Length")
 		replay.length, replay.chunked = -1, true
-	case outside == buffered && kind == "headers and a status after the body":
+	case outside == buffered && kind == "headers and status after it":
 		replay.header.Set("Link", "</2>; rel=b")
 		replay.header.Set("Content-Language", "de")
 	}
@@ -103,7 +103,7 @@ var refusals = map[string]struct {
 			return s.post(path, "two", "Idempotency-Key", "k")
 		},
 	},
-	"an answer that was too long to be kept": {
+	"response too long to store": {
 		http.StatusGone,
 		func(s *site, path string) {
 			s.POST(path, httpmw.Idempotent(s.once, httpmw.AnyCaller(), httpmw.AnswerLimit(2)), paid)
@@ -139,12 +139,12 @@ var refusals = map[string]struct {
 			return s.post(path, `{"id":"5"}`, "Idempotency-Key", "k")
 		},
 	},
-	"a key of a lock inside that is missing": {
+	"missing key of an inner lock": {
 		http.StatusBadRequest,
 		func(s *site, path string) { s.POST(path, httpmw.Idempotent(s.once, httpmw.AnyCaller()), lock(s), paid) },
 		func(s *site, path string) reply { return s.post(path, `{}`, "Idempotency-Key", "k") },
 	},
-	"a key of a lock inside that is missing, again": {
+	"missing inner key, again": {
 		http.StatusBadRequest,
 		func(s *site, path string) { s.POST(path, httpmw.Idempotent(s.once, httpmw.AnyCaller()), lock(s), paid) },
 		func(s *site, path string) reply {

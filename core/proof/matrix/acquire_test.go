@@ -32,7 +32,7 @@ func (r *rig) cancelled(ctx context.Context) context.Context {
 func (r *rig) gaveUp(err error) {
 	r.t.Helper()
 	if !errors.Is(err, context.Canceled) {
-		r.t.Errorf("the caller is told %v, want its context's end too", err)
+		r.t.Errorf("the caller got %v, want its context's end too", err)
 	}
 	r.eventually("the clean-up overtakes", func() bool { return r.with("d:") == 1 })
 	r.deliver()
@@ -44,7 +44,7 @@ func acquireOp(r *rig) {
 	r.arm("acquire", 0)
 	began := time.Now()
 	lease, err := r.locker.Acquire(r.cancelled(context.Background()), r.key, core.TTL(ttl))
-	if !r.told(err, began, 0) {
+	if !r.reported(err, began, 0) {
 		return
 	}
 	if err != nil {
@@ -76,7 +76,7 @@ func reenterOp(r *rig) {
 	r.arm("acquire", 0)
 	began := time.Now()
 	inner, err := r.locker.Acquire(r.cancelled(outer.Context()), r.key, core.TTL(ttl))
-	if !r.told(err, began, 1) {
+	if !r.reported(err, began, 1) {
 		r.release(outer)
 		return
 	}
@@ -138,7 +138,7 @@ func waitOp(r *rig) {
 	if r.fault.when == overtaken {
 		r.deliver()
 	}
-	if !r.told(<-got, began, 0) {
+	if !r.reported(<-got, began, 0) {
 		return
 	}
 	r.wantToken(lease, 2)

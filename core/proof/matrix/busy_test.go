@@ -13,17 +13,17 @@ import (
 // tooBusy counts the operations that failed because the machine was too busy.
 var tooBusy atomic.Int64
 
-// told(...) fails the test unless the caller of an operation that began at the given
-// time received the table's outcome. On a very busy machine, told(...) also accepts
+// reported fails the test unless the caller of an operation that began at the given
+// time received the table's outcome. On a very busy machine, reported also accepts
 // ErrUnavailable if the engine has used up its time for the call. Then it waits until
 // the key has the given number of holds, and returns false.
-func (r *rig) told(err error, began time.Time, holds int) bool {
+func (r *rig) reported(err error, began time.Time, holds int) bool {
 	r.t.Helper()
 	if errors.Is(err, r.cell.says) {
 		return true
 	}
 	if took := time.Since(began); !errors.Is(err, core.ErrUnavailable) || took < usedUp {
-		r.t.Errorf("the caller is told %v after %v, want %v", err, took, r.cell.says)
+		r.t.Errorf("the caller got %v after %v, want %v", err, took, r.cell.says)
 	}
 	tooBusy.Add(1)
 	r.starved = true

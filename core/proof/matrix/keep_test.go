@@ -73,7 +73,7 @@ func leaveOp(r *rig) {
 		go func() { done <- inner.Release(context.Background()) }()
 		r.fired()
 		leave(r.t, outer)
-		r.told(<-done, began, 0)
+		r.reported(<-done, began, 0)
 		next := r.acquire(context.Background(), r.rival)
 		r.wantToken(next, r.cell.tokens)
 		r.wantHolds(r.cell.holds)
@@ -83,7 +83,7 @@ func leaveOp(r *rig) {
 		return
 	}
 	began := time.Now()
-	r.told(inner.Release(context.Background()), began, 1)
+	r.reported(inner.Release(context.Background()), began, 1)
 	r.wantHolds(r.cell.holds)
 	r.wantBusy()
 	switch r.fault.when {
@@ -109,14 +109,14 @@ func releaseOp(r *rig) {
 	go func() {
 		l, err := r.rival.Acquire(context.Background(), r.key, core.TTL(ttl), core.Wait(patience))
 		if err != nil {
-			r.t.Errorf("the waiter is told %v", err)
+			r.t.Errorf("the waiter got %v", err)
 		}
 		got <- l
 	}()
 	r.waits()
 	r.arm("release", 0)
 	began := time.Now()
-	r.told(lease.Release(context.Background()), began, 1)
+	r.reported(lease.Release(context.Background()), began, 1)
 	next := <-got
 	if next == nil {
 		return
@@ -154,7 +154,7 @@ func recordOp(r *rig) {
 	open := r.fault.when == overtaken
 	r.arm("release", 0)
 	began := time.Now()
-	r.told(lease.Finish(ctx, store.Record{Value: []byte("the answer"), Attempt: 1, Done: !open, Retain: time.Hour}), began, 0)
+	r.reported(lease.Finish(ctx, store.Record{Value: []byte("the answer"), Attempt: 1, Done: !open, Retain: time.Hour}), began, 0)
 	r.wantHolds(r.cell.holds)
 	if r.fault.when == beyond {
 		r.outlast()

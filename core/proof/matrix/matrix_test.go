@@ -31,7 +31,7 @@ func TestMatrix(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
 	bit := make(map[string]int)
-	told := make(map[string]int)
+	outcomes := make(map[string]int)
 	var mu sync.Mutex
 	cells := 0
 	all := places(t)
@@ -61,9 +61,9 @@ func TestMatrix(t *testing.T) {
 							defer mu.Unlock()
 							bit[f.name] += r.times()
 							if c.says == nil {
-								told["done"]++
+								outcomes["done"]++
 							} else {
-								told["unavailable"]++
+								outcomes["unavailable"]++
 							}
 						})
 					}
@@ -83,7 +83,7 @@ func TestMatrix(t *testing.T) {
 		t.Errorf("vacuous: %d faults in %d trials", trialsPlayed, want)
 	}
 	tally.Note(t, tally.Facts{
-		Part: "matrix", Runs: trialsPlayed, Faults: bit, Outcomes: told,
+		Part: "matrix", Runs: trialsPlayed, Faults: bit, Outcomes: outcomes,
 		Violations: map[string]int{"overlaps": 0, "tokens back": 0, "left behind": 0},
 		Versions:   map[string]string{"redis-server": all[0].version},
 	})

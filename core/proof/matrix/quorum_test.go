@@ -26,8 +26,8 @@ var quorumTable = []struct {
 	{"acquire", quorumAcquire, "four servers grant; the fifth grants the same claim or refuses it once it was released"},
 	{"re-enter", quorumReenter, "four servers join the outer hold, which stands when the inner one is released"},
 	{"renew", quorumRenew, "a majority extends; a late extension creates nothing and shortens nothing"},
-	{"leave", quorumLeave, "a majority gives up the inner hold and keeps the outer one; the fifth is told again"},
-	{"release", quorumRelease, "a majority is free at once, for the waiter; the fifth is told again"},
+	{"leave", quorumLeave, "a majority gives up the inner hold and keeps the outer one; the request to the fifth is repeated"},
+	{"release", quorumRelease, "a majority is free at once, for the waiter; the request to the fifth is repeated"},
 	{"wait", quorumWait, "the waiter is woken by the others, and served by a majority"},
 }
 
@@ -201,7 +201,7 @@ func quorumRelease(m *member) {
 	go func() {
 		l, err := m.rival.Acquire(context.Background(), m.key, core.TTL(ttl), core.Wait(patience))
 		if err != nil {
-			m.t.Errorf("the waiter is told %v", err)
+			m.t.Errorf("the waiter got %v", err)
 		}
 		got <- l
 	}()
@@ -248,7 +248,7 @@ func quorumWait(m *member) {
 	go func() {
 		l, err := m.locker.Acquire(context.Background(), m.key, core.TTL(ttl), core.Wait(patience))
 		if err != nil {
-			m.t.Errorf("the waiter is told %v", err)
+			m.t.Errorf("the waiter got %v", err)
 		}
 		got <- l
 	}()

@@ -67,8 +67,8 @@ var table = map[string]map[string]cell{
 	},
 	"record": {
 		"request lost":          {nil, 2, 0, 1, "it is sent again, and saved"},
-		"reply lost and closed": {nil, 2, 0, 1, "the second attempt is told that this answer is saved"},
-		"reply lost and hung":   {nil, 2, 0, 1, "the second attempt is told that this answer is saved"},
+		"reply lost and closed": {nil, 2, 0, 1, "the second attempt finds that this answer is saved"},
+		"reply lost and hung":   {nil, 2, 0, 1, "the second attempt finds that this answer is saved"},
 		"late within the lease": {nil, 2, 0, 1, "the late one saves nothing anew"},
 		"late beyond the lease": {nil, 2, 0, 1, "the late one saves nothing anew"},
 		"duplicated":            {nil, 1, 0, 1, "it is saved once"},

@@ -32,10 +32,12 @@ var wakeUps = []struct {
 	play func(w *wakeUp)
 	why  string
 }{
-	{"to a waiter that asks", (*wakeUp).woken, "the waiter asks anyway, and competes with others for the key"},
-	{"with a grant", (*wakeUp).granted, "the grant is of the waiter's own lease: it has it when it next asks"},
-	{"with a grant to a waiter that leaves", (*wakeUp).leaves, "the waiter's release ends the grant, heard of or not"},
-	{"with a grant to a waiter that is gone", (*wakeUp).gone, "the grant ends by itself, and is not believed after that"},
+	{"woken", (*wakeUp).woken, "the waiter asks anyway, and competes with others for the key"},
+	{"granted", (*wakeUp).granted, "the grant is of the waiter's own lease: it has it when it next asks"},
+	// The waiter leaves.
+	{"granted and left", (*wakeUp).leaves, "the waiter's release ends the grant, heard of or not"},
+	// The waiter is gone already.
+	{"granted and gone", (*wakeUp).gone, "the grant ends by itself, and is not believed after that"},
 }
 
 // TestWakeUps checks the message that wakes a waiter or grants it the key, with each

@@ -10,7 +10,8 @@ import (
 
 func TestTheRunItself(t *testing.T) {
 	t.Parallel()
-	t.Run("a mutant is noticed only by an assertion of its own test", func(t *testing.T) {
+	// A mutant is noticed only by an assertion of its own test.
+	t.Run("noticed by its own test", func(t *testing.T) {
 		t.Parallel()
 		for output, want := range map[string]string{
 			"--- FAIL: TestA (0.01s)\n    --- FAIL: TestA/a_case (0.01s)\n":                    "",
@@ -27,7 +28,8 @@ func TestTheRunItself(t *testing.T) {
 			}
 		}
 	})
-	t.Run("a mutant is stale unless its text stands once in the function that it names", func(t *testing.T) {
+	// A mutant is stale unless the function that it names has its text exactly once.
+	t.Run("stale text", func(t *testing.T) {
 		t.Parallel()
 		dir := t.TempDir()
 		for name, text := range map[string]string{
@@ -66,7 +68,7 @@ func TestTheRunItself(t *testing.T) {
 			}
 		}
 	})
-	t.Run("a file that does not say everything is refused", func(t *testing.T) {
+	t.Run("incomplete file", func(t *testing.T) {
 		t.Parallel()
 		for _, text := range []string{
 			"", "breaks: it\nhazard: 1\n\n--- a.go\nx\n+++\ny\n", "breaks: it\nhazard: 1\ntest: core: TestA\n",

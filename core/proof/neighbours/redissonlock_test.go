@@ -290,7 +290,8 @@ func sharedLocks(t *testing.T, s *shared) {
 		s.release(<-entered)
 	}
 
-	t.Run("forceUnlock here is a loss there, and the reverse", func(t *testing.T) {
+	// This is so in both directions.
+	t.Run("forceUnlock is a loss", func(t *testing.T) {
 		s := s.at(t)
 		lease := s.goHolds("forced", core.TTL(time.Second))
 		woken := s.watch("forced")
@@ -326,7 +327,7 @@ func sharedLocks(t *testing.T, s *shared) {
 	t.Run("message of Redisson", func(t *testing.T) { messages(s.at(t)) })
 	t.Run("revoked hold of Redisson", func(t *testing.T) { revokedThere(s.at(t)) })
 	t.Run("revoked writer of Redisson", func(t *testing.T) { revokedWriter(s.at(t)) })
-	t.Run("limit: readers and writers beside Redisson's own RLock", func(t *testing.T) { ownReaders(s.at(t)) })
+	t.Run("readers beside Redisson's RLock (limit)", func(t *testing.T) { ownReaders(s.at(t)) })
 	t.Run("names of core.Key in Java", func(t *testing.T) { names(s.at(t)) })
 	t.Run("tokens only grow", func(t *testing.T) {
 		s := s.at(t)
@@ -349,7 +350,7 @@ func sharedLocks(t *testing.T, s *shared) {
 			last = token
 		}
 	})
-	t.Run("limit: a reader is let in beside an RLock", func(t *testing.T) {
+	t.Run("Redisson's reader beside RLock (limit)", func(t *testing.T) {
 		s := s.at(t)
 		lease := s.goHolds("mixed")
 		// Redisson also takes a read lock while its own RLock is held.

@@ -46,7 +46,7 @@ func (w *worker) strictly(n int) {
 type lock struct {
 	holder string
 	last   uint64
-	told   bool // last is the last token of the holder's grant
+	exact  bool // last is the last token of the holder's grant
 	dead   string
 	ends   time.Duration // when the hold expires unless it is extended; 0 if it outlasts the run
 }
@@ -68,7 +68,7 @@ const somebody = "?"
 
 // free returns the possible states of a lock after its holder has gone.
 func (l lock) free() []lock {
-	return []lock{{holder: "", last: l.last, told: true, dead: l.dead}, {holder: somebody, last: l.last, told: true, dead: l.dead}}
+	return []lock{{holder: "", last: l.last, exact: true, dead: l.dead}, {holder: somebody, last: l.last, exact: true, dead: l.dead}}
 }
 
 // after returns the possible states of a lock after a call, or nothing if the call's
@@ -91,8 +91,8 @@ func (l lock) then(c call) []lock {
 		last := c.token + store.TokenStep - 1
 		switch {
 		case open && !l.isDead(c.lease) && c.token > l.last,
-			mine && l.told && last == l.last,
-			mine && !l.told && c.token > l.last:
+			mine && l.exact && last == l.last,
+			mine && !l.exact && c.token > l.last:
 			return []lock{{c.lease, last, true, l.dead, c.ends}}
 		}
 		return none
@@ -116,7 +116,7 @@ func (l lock) then(c call) []lock {
 		return []lock{l}
 	case "lease begun":
 		// The first token of a grant belongs to the lease that requested the grant.
-		if !mine || !l.told || c.token > l.last || c.token+store.TokenStep-1 <= l.last {
+		if !mine || !l.exact || c.token > l.last || c.token+store.TokenStep-1 <= l.last {
 			return none
 		}
 	case "lease released":
@@ -275,7 +275,7 @@ func TestHistories(t *testing.T) {
 		if ruin.says != overlaps && ruin.says != tokensBack || ruin.extend != nil {
 			continue // this scene has no extensions
 		}
-		t.Run("told: "+ruin.name, func(t *testing.T) {
+		t.Run("found: "+ruin.name, func(t *testing.T) {
 			t.Parallel()
 			for seed := range uint64(60) {
 				_, verdict, _ := check(scene{seed: seed + 1, ruin: ruin.in})
@@ -284,7 +284,7 @@ func TestHistories(t *testing.T) {
 					return
 				}
 			}
-			t.Error("it was not told")
+			t.Error("it was not found")
 		})
 	}
 }

@@ -35,7 +35,7 @@ type hold struct {
 	until    time.Duration // the earlier of the call of Release and the end of the lease's context
 	let      time.Duration // the time of the call of Release
 	freed    time.Duration // the time at which Release returned
-	told     error         // what it said
+	result   error         // what it returned
 	shown    bool          // the lease's owner was read
 	extended bool          // the caller has extended the lease
 	passed   bool          // the lease began with a hold that was passed on
@@ -262,11 +262,11 @@ func (j *journal) under(h *hold, g *grant) {
 		j.never(passedOn, "%s: %s at %v", where, g.why, g.ended)
 	}
 	for what, is := range map[string]bool{
-		"somebody may join by the owner of the lease before": before.shown,
-		"the lease before was extended by its caller":        before.extended,
-		"the hold has a place in a fair queue":               g.fair,
-		"the hold has joined that of another owner":          g.joins(),
-		"the hold has an attempt without an answer":          j.unsure[g.lease],
+		"the previous lease's owner was read": before.shown,
+		"the previous lease was extended":     before.extended,
+		"the hold has a place":                g.fair,
+		"the hold has joined another":         g.joins(),
+		"an attempt is unanswered":            j.unsure[g.lease],
 	} {
 		if is {
 			j.never(passedOn, "%s: %s", where, what)
@@ -326,7 +326,7 @@ func (j *journal) end(h *hold) {
 func (j *journal) free(h *hold, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	h.freed, h.told = j.now(), err
+	h.freed, h.result = j.now(), err
 	g := h.grant
 	if g == nil {
 		return
@@ -337,7 +337,7 @@ func (j *journal) free(h *hold, err error) {
 	case err == nil && g.confirmed < h.let && g.released < h.let:
 		j.never(untrue, "%s: client %d has released at %v a lease whose hold was passed on, and the store did not confirm it after that", h.key, h.client, h.let)
 	case err != nil:
-		g.end(h.freed, fmt.Sprintf("a release before was told %q", err))
+		g.end(h.freed, fmt.Sprintf("an earlier release returned %q", err))
 	}
 	if j.keep && err == nil {
 		j.history = append(j.history, call{op: "lease", client: h.client, key: h.key, lease: h.claim, from: h.let, until: h.freed, outcome: "released"})

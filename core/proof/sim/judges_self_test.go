@@ -107,7 +107,7 @@ func TestJudges(t *testing.T) {
 		says string // empty if no violation is expected
 		run  func(s *story)
 	}{
-		"a hold that is passed on and released": {"", func(s *story) {
+		"passed on and released": {"", func(s *story) {
 			a := passed(s)
 			over(s, a, s.begins(1, T+1, nil))
 			c := s.begins(2, T+64, s.asks(2, claimOf("y"), T+64))
@@ -115,7 +115,7 @@ func TestJudges(t *testing.T) {
 			s.releases("y", nil)
 			s.free(c, nil)
 		}},
-		"a hold that two leases have at once": {overlaps, func(s *story) {
+		"one hold, two leases at once": {overlaps, func(s *story) {
 			a := s.begins(1, T, s.asks(1, claimOf("x"), T))
 			s.at++
 			b := s.begins(1, T+1, nil)
@@ -123,23 +123,23 @@ func TestJudges(t *testing.T) {
 			s.letGo(a)
 			over(s, a, b)
 		}},
-		"the token of the lease before": {tokensBack, func(s *story) {
+		"token of the previous lease": {tokensBack, func(s *story) {
 			a := passed(s)
 			over(s, a, s.begins(1, T, nil))
 		}},
-		"a lease that has asked, with another token than it was granted": {tokensBack, func(s *story) {
+		"token differs from the grant's": {tokensBack, func(s *story) {
 			s.begins(1, T+1, s.asks(1, claimOf("x"), T))
 		}},
 		"a token beyond the step": {overlaps, func(s *story) {
 			a := passed(s)
 			over(s, a, s.begins(1, T+64, nil))
 		}},
-		"a token of the grant of another process": {overlaps, func(s *story) {
+		"token of another process's grant": {overlaps, func(s *story) {
 			s.asks(2, claimOf("y"), T+64)
 			a := passed(s)
 			over(s, a, s.begins(1, T+65, nil))
 		}},
-		"a token of the process's grant before": {passedOn, func(s *story) {
+		"token of the previous grant": {passedOn, func(s *story) {
 			a := s.begins(1, T-100, s.asks(1, claimOf("w"), T-100))
 			s.letGo(a)
 			s.releases("w", nil)
@@ -149,20 +149,20 @@ func TestJudges(t *testing.T) {
 		}},
 		"64 leases under one hold": {"", func(s *story) { chain(s, 64) }},
 		"65 leases under one hold": {passedOn, func(s *story) { chain(s, 65) }},
-		"a lease under a hold whose release had begun": {passedOn, func(s *story) {
+		"lease after the hold's release began": {passedOn, func(s *story) {
 			a := passed(s)
 			s.releases("x", nil)
 			s.free(a, nil)
 			s.begins(1, T+1, nil)
 		}},
-		"a lease under a hold that was lost": {passedOn, func(s *story) {
+		"lease under a lost hold": {passedOn, func(s *story) {
 			a := s.begins(1, T, s.asks(1, claimOf("x"), T))
 			s.confirms("x", core.ErrLost)
 			s.at++
 			s.letGo(a)
 			s.begins(1, T+1, nil)
 		}},
-		"a lease after a confirmation without an answer": {passedOn, func(s *story) {
+		"lease after an unanswered confirmation": {passedOn, func(s *story) {
 			a := passed(s)
 			b := s.begins(1, T+1, nil)
 			s.confirms("x", core.ErrUnavailable)
@@ -171,14 +171,15 @@ func TestJudges(t *testing.T) {
 			s.letGo(b)
 			s.begins(1, T+2, nil)
 		}},
-		"a chain that goes on for more than ten milliseconds": {passedOn, func(s *story) {
+		"chain beyond ten milliseconds": {passedOn, func(s *story) {
 			a := s.begins(1, T, s.asks(1, claimOf("x"), T))
 			s.at += chainTime
 			s.confirms("x", nil)
 			s.letGo(a)
 			over(s, a, s.begins(1, T+1, nil))
 		}},
-		"a hold that was not asked about for a fiftieth of its time": {passedOn, func(s *story) {
+		// The store was not asked about the hold for a fiftieth of its TTL.
+		"hold confirmed too long ago": {passedOn, func(s *story) {
 			c := claimOf("x")
 			c.TTL = 50 * time.Millisecond
 			a := s.begins(1, T, s.asks(1, c, T))
@@ -186,7 +187,7 @@ func TestJudges(t *testing.T) {
 			s.letGo(a)
 			over(s, a, s.begins(1, T+1, nil))
 		}},
-		"a hold whose owner was told": {passedOn, func(s *story) {
+		"hold whose owner was read": {passedOn, func(s *story) {
 			a := s.begins(1, T, s.asks(1, claimOf("x"), T))
 			s.show(a, "x.1000")
 			s.letGo(a)
@@ -200,32 +201,32 @@ func TestJudges(t *testing.T) {
 			s.letGo(a)
 			over(s, a, s.begins(1, T+1, nil))
 		}},
-		"an owner that is not that of the claim": {passedOn, func(s *story) {
+		"owner of another claim": {passedOn, func(s *story) {
 			s.show(s.begins(1, T, s.asks(1, claimOf("x"), T)), "w.1000")
 		}},
-		"a hold that its caller has extended": {passedOn, func(s *story) {
+		"hold extended by its caller": {passedOn, func(s *story) {
 			a := s.begins(1, T, s.asks(1, claimOf("x"), T))
 			s.extend(context.Background(), a)
 			s.letGo(a)
 			over(s, a, s.begins(1, T+1, nil))
 		}},
-		"a hold with a place in a fair queue": {passedOn, func(s *story) {
+		"hold in a fair queue": {passedOn, func(s *story) {
 			c := claimOf("x")
 			c.Fair = true
 			a := s.begins(1, T, s.asks(1, c, T))
 			s.letGo(a)
 			over(s, a, s.begins(1, T+1, nil))
 		}},
-		"a hold with an attempt without an answer": {passedOn, func(s *story) {
+		"hold with an unanswered attempt": {passedOn, func(s *story) {
 			_, _ = s.tap(1, context.DeadlineExceeded).Acquire(context.Background(), claimOf("x"))
 			a := passed(s)
 			over(s, a, s.begins(1, T+1, nil))
 		}},
-		"a claim that is asked for when a lease has it": {passedOn, func(s *story) {
+		"acquire of a held claim": {passedOn, func(s *story) {
 			passed(s)
 			s.asks(1, claimOf("x"), T)
 		}},
-		"a release that was not confirmed after it": {untrue, func(s *story) {
+		"release confirmed too early": {untrue, func(s *story) {
 			a := s.begins(1, T, s.asks(1, claimOf("x"), T))
 			s.confirms("x", nil)
 			s.at++
@@ -233,7 +234,7 @@ func TestJudges(t *testing.T) {
 			s.begins(1, T+1, nil)
 			s.free(a, nil)
 		}},
-		"a release that was confirmed by that of the hold": {"", func(s *story) {
+		"release confirmed by the hold's": {"", func(s *story) {
 			a := passed(s)
 			b := s.begins(1, T+1, nil)
 			s.letGo(b)
@@ -241,7 +242,7 @@ func TestJudges(t *testing.T) {
 			s.free(a, nil)
 			s.free(b, nil)
 		}},
-		"a release that was probably confirmed by that of the hold": {"", func(s *story) {
+		"release probably confirmed": {"", func(s *story) {
 			a := passed(s)
 			b := s.begins(1, T+1, nil)
 			s.letGo(b)
@@ -250,7 +251,7 @@ func TestJudges(t *testing.T) {
 			s.free(a, nil)
 			s.free(b, nil)
 		}},
-		"a release that found the hold gone": {untrue, func(s *story) {
+		"release of a lost hold": {untrue, func(s *story) {
 			a := passed(s)
 			b := s.begins(1, T+1, nil)
 			s.letGo(b)
@@ -258,7 +259,7 @@ func TestJudges(t *testing.T) {
 			s.free(a, nil)
 			s.free(b, core.ErrLost)
 		}},
-		"a release of what the server had forgotten": {untrue, func(s *story) {
+		"release after the server forgot": {untrue, func(s *story) {
 			a := s.begins(1, T, s.asks(1, claimOf("x"), T))
 			s.at++
 			s.wiped()
@@ -267,7 +268,7 @@ func TestJudges(t *testing.T) {
 			s.releases("x", nil)
 			s.free(a, nil)
 		}},
-		"an earlier one of unknown outcome": {"", func(s *story) {
+		"unknown release, then forgotten": {"", func(s *story) {
 			a := s.begins(1, T, s.asks(1, claimOf("x"), T))
 			s.at++
 			s.wiped()
@@ -276,17 +277,17 @@ func TestJudges(t *testing.T) {
 			s.releases("x", context.DeadlineExceeded)
 			s.free(a, nil)
 		}},
-		"a grant with a token that belongs to the one before": {tokensBack, func(s *story) {
+		"grant with the previous grant's token": {tokensBack, func(s *story) {
 			a := passed(s)
 			over(s, a, s.begins(1, T+1, nil))
 			s.asks(2, claimOf("y"), T+63)
 		}},
-		"grants under way together that share tokens": {tokensBack, func(s *story) {
+		"concurrent grants that share tokens": {tokensBack, func(s *story) {
 			q := s.asks(1, claimOf("x"), T)
 			s.at = q.asked // the second request is sent before the first answer has arrived
 			s.asks(2, claimOf("y"), T-63)
 		}},
-		"an extension while the lease has the hold": {"", func(s *story) {
+		"extension during the lease": {"", func(s *story) {
 			s.begins(1, T, s.asks(1, claimOf("x"), T))
 			s.confirms("x", nil)
 		}},
@@ -296,14 +297,14 @@ func TestJudges(t *testing.T) {
 			s.free(a, nil)
 			s.confirms("x", nil)
 		}},
-		"an extension while the hold is being released": {lateExtends, func(s *story) {
+		"extension during the release": {lateExtends, func(s *story) {
 			a := passed(s)
 			s.at++
 			s.releases("x", context.DeadlineExceeded)
 			s.confirms("x", nil)
 			s.free(a, nil)
 		}},
-		"one for a lease that has ended before": {"", func(s *story) {
+		"extension after an earlier release": {"", func(s *story) {
 			a := passed(s)
 			b := s.begins(1, T+1, nil)
 			s.letGo(b)
@@ -361,19 +362,19 @@ func TestModel(t *testing.T) {
 		history []call
 		want    porcupine.CheckResult
 	}{
-		"a hold that is passed on and released": {[]call{
+		"passed on and released": {[]call{
 			did("granted", "x", 1000), did("begun", "x", 1001), did("extend", "x", 0), did("released", "x", 0), did("begun", "x", 1063),
 			did("release", "x", 0), did("granted", "y", 1064),
 		}, porcupine.Ok},
-		"a lease under a hold that was released": {[]call{did("granted", "x", 1000), did("release", "x", 0), did("begun", "x", 1001)}, porcupine.Illegal},
-		"a lease under the hold of another":      {[]call{did("granted", "x", 1000), did("begun", "y", 1001)}, porcupine.Illegal},
-		"a token beyond the step":                {[]call{did("granted", "x", 1000), did("begun", "x", 1064)}, porcupine.Illegal},
-		"the token of the first":                 {[]call{did("granted", "x", 1000), did("begun", "x", 1000)}, porcupine.Illegal},
-		"a grant with a token of another":        {[]call{did("granted", "x", 1000), did("release", "x", 0), did("granted", "y", 1063)}, porcupine.Illegal},
-		"the same grant again":                   {[]call{did("granted", "x", 1000), did("granted", "x", 1000)}, porcupine.Ok},
-		"the same claim with another token":      {[]call{did("granted", "x", 1000), did("granted", "x", 1064)}, porcupine.Illegal},
-		"a release that found the hold gone":     {[]call{did("granted", "x", 1000), did("release", "x", 0), did("released", "x", 0)}, porcupine.Illegal},
-		"busy while somebody holds":              {[]call{did("granted", "x", 1000), did("busy", "y", 0)}, porcupine.Ok},
+		"lease under a released hold":       {[]call{did("granted", "x", 1000), did("release", "x", 0), did("begun", "x", 1001)}, porcupine.Illegal},
+		"lease under another's hold":        {[]call{did("granted", "x", 1000), did("begun", "y", 1001)}, porcupine.Illegal},
+		"a token beyond the step":           {[]call{did("granted", "x", 1000), did("begun", "x", 1064)}, porcupine.Illegal},
+		"the token of the first":            {[]call{did("granted", "x", 1000), did("begun", "x", 1000)}, porcupine.Illegal},
+		"grant with another's token":        {[]call{did("granted", "x", 1000), did("release", "x", 0), did("granted", "y", 1063)}, porcupine.Illegal},
+		"the same grant again":              {[]call{did("granted", "x", 1000), did("granted", "x", 1000)}, porcupine.Ok},
+		"the same claim with another token": {[]call{did("granted", "x", 1000), did("granted", "x", 1064)}, porcupine.Illegal},
+		"release of a lost hold":            {[]call{did("granted", "x", 1000), did("release", "x", 0), did("released", "x", 0)}, porcupine.Illegal},
+		"busy while somebody holds":         {[]call{did("granted", "x", 1000), did("busy", "y", 0)}, porcupine.Ok},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -59,8 +59,8 @@ func (j *journal) judge() verdict {
 	for _, h := range j.holds {
 		j.judgeRelease(v, h)
 	}
-	for _, tell := range j.wrong {
-		tell(v)
+	for _, report := range j.wrong {
+		report(v)
 	}
 	if j.late > 0 {
 		v.add(lateExtends, "%d extensions of leases after their release", j.late)
@@ -198,7 +198,7 @@ func judgeWrites(v verdict, key string, r *register) {
 // their requests is in doubt. The hold must still have existed at the store when Release
 // was called, so the server must not have lost it before.
 func (j *journal) judgeRelease(v verdict, h *hold) {
-	if h.grant == nil || h.freed < 0 || h.told != nil || j.unsure[h.claim] {
+	if h.grant == nil || h.freed < 0 || h.result != nil || j.unsure[h.claim] {
 		return
 	}
 	for _, w := range j.wipes {

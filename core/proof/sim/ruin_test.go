@@ -73,7 +73,8 @@ var ruins = []struct {
 	says string
 	*ruined
 }{
-	{"each fifth claim that finds the key busy is admitted", overlaps, &ruined{
+	// Each fifth claim that finds the key busy is admitted.
+	{"busy claims are admitted", overlaps, &ruined{
 		acquire: func(r *ruined, ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := r.Store.Acquire(ctx, c)
 			if errors.Is(err, core.ErrBusy) && c.Record == nil && r.n.Add(1)%5 == 0 {
@@ -82,7 +83,7 @@ var ruins = []struct {
 			return g, err
 		},
 	}},
-	{"a release does not look whose hold it is", overlaps, &ruined{
+	{"release without compare", overlaps, &ruined{
 		release: func(r *ruined, ctx context.Context, c store.Claim) error {
 			if c.Record == nil {
 				for _, name := range stored(c.Key) {
@@ -92,7 +93,7 @@ var ruins = []struct {
 			return r.Store.Release(ctx, c)
 		},
 	}},
-	{"an extension of unknown outcome counts as one", overlaps, &ruined{
+	{"unknown extension counts", overlaps, &ruined{
 		extend: func(r *ruined, ctx context.Context, claims []store.Claim) []store.Extension {
 			answers := r.Store.Extend(ctx, claims)
 			for i := range answers {
@@ -103,7 +104,7 @@ var ruins = []struct {
 			return answers
 		},
 	}},
-	{"an acquire of unknown outcome counts as a grant", overlaps, &ruined{
+	{"unknown acquire is a grant", overlaps, &ruined{
 		acquire: func(r *ruined, ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := r.Store.Acquire(ctx, c)
 			if err != nil && c.Record == nil && ctx.Err() == nil && !errors.Is(err, core.ErrBusy) && !errors.Is(err, core.ErrLost) {
@@ -112,19 +113,20 @@ var ruins = []struct {
 			return g, err
 		},
 	}},
-	{"a lost lease is reported as extended", overlaps, &ruined{
+	{"lost lease reported as extended", overlaps, &ruined{
 		extend: func(r *ruined, ctx context.Context, claims []store.Claim) []store.Extension {
 			_ = r.Store.Extend(ctx, claims)
 			return make([]store.Extension, len(claims))
 		},
 	}},
-	{"a lost lease is reported as extended when its hold was passed on", untrue, &ruined{
+	// The loss of a lease whose hold was passed on is reported as an extension.
+	{"passed-on lease reported as extended", untrue, &ruined{
 		extend: func(r *ruined, ctx context.Context, claims []store.Claim) []store.Extension {
 			_ = r.Store.Extend(ctx, claims)
 			return make([]store.Extension, len(claims))
 		},
 	}},
-	{"a lost lease is reported as released", untrue, &ruined{
+	{"lost lease reported as released", untrue, &ruined{
 		release: func(r *ruined, ctx context.Context, c store.Claim) error {
 			if err := r.Store.Release(ctx, c); !errors.Is(err, core.ErrLost) {
 				return err
@@ -132,17 +134,19 @@ var ruins = []struct {
 			return nil
 		},
 	}},
-	{"each third grant gives a token of a while ago", tokensBack, retoken(func(r *ruined, g store.Grant) uint64 {
+	// Each third grant has an older token.
+	{"older tokens", tokensBack, retoken(func(r *ruined, g store.Grant) uint64 {
 		if r.n.Add(1)%3 == 0 {
 			return g.Token - 100_000
 		}
 		return g.Token
 	})},
-	{"tokens of a grant go to the next one too", tokensBack, retoken(func(_ *ruined, g store.Grant) uint64 { return g.Token / 200 })},
-	{"each process counts its own tokens", tokensBack, retoken(func(r *ruined, _ store.Grant) uint64 { return r.n.Add(1) })},
+	// The tokens of a grant belong to the next grant too.
+	{"shared tokens", tokensBack, retoken(func(_ *ruined, g store.Grant) uint64 { return g.Token / 200 })},
+	{"each process counts tokens", tokensBack, retoken(func(r *ruined, _ store.Grant) uint64 { return r.n.Add(1) })},
 	{"a token stays for ten seconds", tokensBack, retoken(func(_ *ruined, g store.Grant) uint64 { return g.Token / 10_000_000 })},
 	{"tokens go down", staleWrites, retoken(func(_ *ruined, g store.Grant) uint64 { return 1<<52 - g.Token })},
-	{"a grant takes the key's end of life away", eternalKeys, &ruined{
+	{"grant removes the expiry", eternalKeys, &ruined{
 		acquire: func(r *ruined, ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := r.Store.Acquire(ctx, c)
 			for _, name := range stored(c.Key) {
@@ -153,14 +157,15 @@ var ruins = []struct {
 			return g, err
 		},
 	}},
-	{"a hold outlives its lease, and no release ends it", stuckWaits, &ruined{
+	// A hold outlives its lease, and no release ends it.
+	{"release without effect", stuckWaits, &ruined{
 		acquire: func(r *ruined, ctx context.Context, c store.Claim) (store.Grant, error) {
 			c.TTL = time.Hour
 			return r.Store.Acquire(ctx, c)
 		},
 		release: func(*ruined, context.Context, store.Claim) error { return nil },
 	}},
-	{"what a release of an unknown lease leaves never ends", leftBehind, &ruined{
+	{"tombstone never expires", leftBehind, &ruined{
 		release: func(r *ruined, ctx context.Context, c store.Claim) error {
 			c.TTL = 24 * time.Hour
 			return r.Store.Release(ctx, c)

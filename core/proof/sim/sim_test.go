@@ -120,7 +120,7 @@ func (s *summary) add(t *testing.T, sc scene, res result) {
 		if h.passed {
 			s.passed++
 		}
-		if g := h.grant; g != nil && g.leases > 1 && errors.Is(h.told, core.ErrLost) {
+		if g := h.grant; g != nil && g.leases > 1 && errors.Is(h.result, core.ErrLost) {
 			s.lost++
 			if slices.ContainsFunc(res.journal.wipes, func(w time.Duration) bool { return g.got < w && w < h.let }) {
 				s.wiped++
@@ -162,7 +162,7 @@ func (s *summary) enough(t *testing.T, seeds int) {
 	least("grants to another client than the one before", s.toOthers, 5*seeds)
 	least("re-entries", s.nested, seeds/5)
 	least("leases whose hold was passed on to them", s.passed, seeds)
-	least("leases of a hold of several that were told of its loss", s.wiped, seeds/50)
+	least("leases of a hold of several whose release reported its loss", s.wiped, seeds/50)
 	least("answers that were replayed", s.replays, seeds/5)
 	least("stale writes that a register refused", s.refused, seeds/20)
 	for f := dropRequest; f < faults; f++ {

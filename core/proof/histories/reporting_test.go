@@ -11,13 +11,13 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// telling is a store that reports the outcomes of its calls to the worker. The worker
+// reporting is a store that reports the outcomes of its calls to the worker. The worker
 // can select a mistake:
 //
 //	grants all     every claim is granted
 //	refuses all    a tenth of the time, the answer to every claim is busy
 //	keeps some     a few releases are confirmed without an effect
-type telling struct {
+type reporting struct {
 	*redisstore.Store
 	worker *worker
 }
@@ -35,9 +35,9 @@ func named(try string) context.Context {
 	return context.WithValue(context.Background(), tryName{}, try)
 }
 
-// told(err) returns the outcome that an answer shows. Only after "unknown" may the call have
-// changed something or change it later.
-func told(err error) string {
+// outcomeOf returns the outcome that an answer shows. Only after "unknown" may the call
+// have changed something or change it later.
+func outcomeOf(err error) string {
 	switch {
 	case err == nil:
 		return "ok"
@@ -51,7 +51,7 @@ func told(err error) string {
 	return "unknown"
 }
 
-func (s *telling) say(step string, ctx context.Context, c store.Claim, call int64, outcome string, token uint64) {
+func (s *reporting) say(step string, ctx context.Context, c store.Claim, call int64, outcome string, token uint64) {
 	name, _ := ctx.Value(tryName{}).(string)
 	s.worker.say(entry{
 		Lease: name, Claim: c.Lease, Who: s.worker.Name, Key: c.Key, Step: step, Call: call, Ret: mono(), Outcome: outcome, Token: token,
@@ -59,7 +59,7 @@ func (s *telling) say(step string, ctx context.Context, c store.Claim, call int6
 }
 
 // gave records a grant, and the acquire that requested it.
-func (s *telling) gave(ctx context.Context, c store.Claim, g store.Grant) {
+func (s *reporting) gave(ctx context.Context, c store.Claim, g store.Grant) {
 	s.worker.known.Lock()
 	defer s.worker.known.Unlock()
 	got := grant{c.Lease, g.Token}
@@ -70,7 +70,7 @@ func (s *telling) gave(ctx context.Context, c store.Claim, g store.Grant) {
 	s.worker.granted[c.Key] = all[max(0, len(all)-mostGrants):]
 }
 
-func (s *telling) Acquire(ctx context.Context, c store.Claim) (g store.Grant, err error) {
+func (s *reporting) Acquire(ctx context.Context, c store.Claim) (g store.Grant, err error) {
 	call := mono()
 	now := time.Now()
 	switch {
@@ -84,25 +84,25 @@ func (s *telling) Acquire(ctx context.Context, c store.Claim) (g store.Grant, er
 	if err == nil {
 		s.gave(ctx, c, g)
 	}
-	s.say("ask", ctx, c, call, told(err), g.Token)
+	s.say("ask", ctx, c, call, outcomeOf(err), g.Token)
 	return g, err
 }
 
-func (s *telling) Extend(ctx context.Context, claims []store.Claim) []store.Extension {
+func (s *reporting) Extend(ctx context.Context, claims []store.Claim) []store.Extension {
 	call := mono()
 	answers := s.Store.Extend(ctx, claims)
 	for i, a := range answers {
-		s.say("extend", ctx, claims[i], call, told(a.Err), 0)
+		s.say("extend", ctx, claims[i], call, outcomeOf(a.Err), 0)
 	}
 	return answers
 }
 
-func (s *telling) Release(ctx context.Context, c store.Claim) error {
+func (s *reporting) Release(ctx context.Context, c store.Claim) error {
 	call := mono()
 	var err error
 	if s.worker.Mistake != grantsAll && (s.worker.Mistake != keepsSome || rand.N(50) > 0) {
 		err = s.Store.Release(ctx, c)
 	}
-	s.say("leave", ctx, c, call, told(err), 0)
+	s.say("leave", ctx, c, call, outcomeOf(err), 0)
 	return err
 }
