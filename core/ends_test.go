@@ -71,7 +71,7 @@ func TestEachAcquiredHasOneEnd(t *testing.T) {
 			lossTime(t, lease)
 			_ = l.Close(within(t, 0))
 		},
-		"released to a store that is down": func(t *testing.T, _ *core.Locker, s *scripted, lease *core.Lease) {
+		"released during an outage": func(t *testing.T, _ *core.Locker, s *scripted, lease *core.Lease) {
 			s.set(hang, opRelease)
 			wantErr(t, lease.Release(t.Context()), core.ErrUnavailable)
 			s.set(nil, opRelease)

@@ -143,8 +143,8 @@ var talk = map[string][]string{
 // importCases has a file for each rule. want is a part of the expected complaint, or
 // empty if no complaint is expected.
 var importCases = []struct{ name, file, source, want string }{
-	{"a package without a room is refused", "core/extra/extra.go", `package extra`, "no room"},
-	{"a file beside go.mod is refused", "lockkit.go", `package lockkit`, "no room"},
+	{"package without a room", "core/extra/extra.go", `package extra`, "no room"},
+	{"file beside go.mod", "lockkit.go", `package lockkit`, "no room"},
 	{
 		"an adapter cannot import a store", "httpmw/lock.go",
 		`package httpmw; import _ "github.com/lockkit/lockkit/core/memstore"`, "lockkit/core/memstore",
@@ -184,7 +184,7 @@ var importCases = []struct{ name, file, source, want string }{
 		`package otellock; import _ "go.opentelemetry.io/otel/sdk/metric"`, "otel/sdk/metric",
 	},
 	{
-		"an exporter of OpenTelemetry is refused", "core/otellock/telemetry.go",
+		"OpenTelemetry's exporter is refused", "core/otellock/telemetry.go",
 		`package otellock; import _ "go.opentelemetry.io/otel/exporters/prometheus"`, "otel/exporters/prometheus",
 	},
 	{
@@ -192,7 +192,7 @@ var importCases = []struct{ name, file, source, want string }{
 		`package core; import _ "go.opentelemetry.io/otel"`, "opentelemetry",
 	},
 	{
-		"a file for another operating system counts", "core/locker_windows.go",
+		"file for another operating system", "core/locker_windows.go",
 		`package core; import _ "github.com/redis/go-redis/v9"`, "go-redis",
 	},
 	{"only packages for tests import testing", "core/memstore/store.go", `package memstore; import _ "testing/synctest"`, "testing"},
@@ -202,8 +202,8 @@ var importCases = []struct{ name, file, source, want string }{
 	{"the default slog logger is refused", "core/a.go", `package core; import "log/slog"; func f() { slog.Info("") }`, "slog.Info"},
 
 	{"OpenTelemetry's API is fine", "core/otellock/a.go", `package otellock; import (_ "go.opentelemetry.io/otel"; _ "go.opentelemetry.io/otel/metric/noop")`, ""},
-	{"a logger that was handed in is fine", "core/a.go", `package core; import "log/slog"; func f(l *slog.Logger) { l.Info("") }`, ""},
-	{"a package below a module's path is fine", "core/internal/clock/a.go", `package clock; import _ "golang.org/x/sys/unix"`, ""},
+	{"a logger parameter is fine", "core/a.go", `package core; import "log/slog"; func f(l *slog.Logger) { l.Info("") }`, ""},
+	{"a module's subpackage is fine", "core/internal/clock/a.go", `package clock; import _ "golang.org/x/sys/unix"`, ""},
 	{"storetest imports testing", "core/storetest/run.go", `package storetest; import _ "testing"`, ""},
 	{"a test file imports anything", "core/a_test.go", `package core_test; import ("log"; _ "github.com/x/y")`, ""},
 	{"an example imports and prints anything", "examples/a/main.go", `package main; import ("fmt"; _ "github.com/x/y"); func main() { fmt.Println() }`, ""},

@@ -41,21 +41,23 @@ func layerOf(file string) int {
 // want is the expected complaint about the declaration, without its line, or empty if
 // no complaint is expected.
 var layerCases = []struct{ name, file, added, want string }{
-	{"a file has a layer", "extra.go", "package core", "extra.go has no layer: add it to layers in core/layers_test.go"},
-	{"a hold does not know the waiters", "hold.go", "func (h *hold) end%d(ws *waiters) {}", "hold.end%d of hold.go uses waiters of waiters.go, a higher layer"},
-	{"a hold does not know its lease", "hold.go", "func (h *hold) end%d() { _ = h.lease.(*Lease) }", "hold.end%d of hold.go uses Lease of lease.go, a higher layer"},
-	{"a method is of the layer of its type", "waiters.go", "func (h *hold) end%d() { _ = waiter{} }", "hold.end%d of hold.go uses waiter of waiters.go, a higher layer"},
-	{"a method of an interface counts", "watchdog.go", "var _ = interface{ of(*Lease) }(nil)", "the declaration of _ of watchdog.go uses Lease of lease.go, a higher layer"},
-	{"a lease does not know its Locker", "run.go", "func (l *Lease) end%d(of *Locker) {}", "Lease.end%d of lease.go uses Locker of locker.go, a higher layer"},
-	{"a function is of the layer of its file", "storecalls.go", "func end%d() { _ = newLease }", "end%d of storecalls.go uses newLease of lease.go, a higher layer"},
-	{"an attempt sets no field of its lease", "attempt.go", "func (a *attempt) end%d() { a.lease.state = gone }", "attempt.end%d of attempt.go sets state, a field of lease.go"},
-	{"a lease sets no field of its holds", "lease.go", "func (l *Lease) end%d() { l.first.token++ }", "Lease.end%d of lease.go sets token, a field of hold.go"},
-	{"a lease sets no element of the waiters", "lease.go", "func (l *Lease) end%d() { l.engine.waiters.of[l.key] = nil }", "Lease.end%d of lease.go sets of, a field of waiters.go"},
-	{"an acquire replaces no waiter", "acquire.go", "func (l *Locker) end%d(w *waiter) { *w = waiter{} }", "Locker.end%d of locker.go sets all of a waiter of waiters.go"},
-	{"a hold notifies its lease by notices", "hold.go", "func (h *hold) end%d() { h.lease.lose() }", ""},
+	{"file without a layer", "extra.go", "package core", "extra.go has no layer: add it to layers in core/layers_test.go"},
+	{"hold uses waiters", "hold.go", "func (h *hold) end%d(ws *waiters) {}", "hold.end%d of hold.go uses waiters of waiters.go, a higher layer"},
+	{"hold uses its lease", "hold.go", "func (h *hold) end%d() { _ = h.lease.(*Lease) }", "hold.end%d of hold.go uses Lease of lease.go, a higher layer"},
+	// A method belongs to the layer of its type.
+	{"layer of a method", "waiters.go", "func (h *hold) end%d() { _ = waiter{} }", "hold.end%d of hold.go uses waiter of waiters.go, a higher layer"},
+	{"method of an interface", "watchdog.go", "var _ = interface{ of(*Lease) }(nil)", "the declaration of _ of watchdog.go uses Lease of lease.go, a higher layer"},
+	{"lease uses its Locker", "run.go", "func (l *Lease) end%d(of *Locker) {}", "Lease.end%d of lease.go uses Locker of locker.go, a higher layer"},
+	// A function belongs to the layer of its file.
+	{"layer of a function", "storecalls.go", "func end%d() { _ = newLease }", "end%d of storecalls.go uses newLease of lease.go, a higher layer"},
+	{"attempt sets its lease's field", "attempt.go", "func (a *attempt) end%d() { a.lease.state = gone }", "attempt.end%d of attempt.go sets state, a field of lease.go"},
+	{"lease sets its hold's field", "lease.go", "func (l *Lease) end%d() { l.first.token++ }", "Lease.end%d of lease.go sets token, a field of hold.go"},
+	{"lease sets an element of waiters", "lease.go", "func (l *Lease) end%d() { l.engine.waiters.of[l.key] = nil }", "Lease.end%d of lease.go sets of, a field of waiters.go"},
+	{"acquire replaces a waiter", "acquire.go", "func (l *Locker) end%d(w *waiter) { *w = waiter{} }", "Locker.end%d of locker.go sets all of a waiter of waiters.go"},
+	{"hold notifies its lease", "hold.go", "func (h *hold) end%d() { h.lease.lose() }", ""},
 	{"a lease sets its own fields", "run.go", "func (l *Lease) end%d() { l.state = gone }", ""},
-	{"a type may be set up where it stands", "context.go", "func end%d(c *leaseContext) { c.lease = nil }", ""},
-	{"a field that is exported may be set", "locker.go", "func end%d(e *Event) { e.Err = nil }", ""},
+	{"set up a type in place", "context.go", "func end%d(c *leaseContext) { c.lease = nil }", ""},
+	{"set an exported field", "locker.go", "func end%d(e *Event) { e.Err = nil }", ""},
 }
 
 func TestLayers(t *testing.T) {

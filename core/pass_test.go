@@ -213,7 +213,7 @@ func TestPassingOn(t *testing.T) {
 			wantErr(t, <-done, nil)
 			release(t, next)
 		})
-		sim(t, "not passed on by a lease with "+name, func(t *testing.T) {
+		sim(t, "kept by a lease with "+name, func(t *testing.T) {
 			l, store := setup(t)
 			lease, x := rowBefore(t, l, store, func(x *waiting) { x.wait(t.Context()) }, o)
 			done := let(lease)

@@ -88,7 +88,7 @@ func TestSideBySide(t *testing.T) {
 			wantFree(t, s.inner, "order:1")
 		})
 	}
-	sim(t, "cycles of one key against own keys", func(t *testing.T) {
+	sim(t, "one key against own keys", func(t *testing.T) {
 		l, s := setup(t)
 		far(s)
 		cycles := func(key func(i int) string) int64 {
@@ -121,7 +121,7 @@ func TestSideBySide(t *testing.T) {
 		}
 		releaseAll(t, leases)
 	})
-	sim(t, "permits are never more than there are", func(t *testing.T) {
+	sim(t, "permits stay within their number", func(t *testing.T) {
 		l, s := setup(t)
 		far(s)
 		var out, most atomic.Int32

@@ -41,7 +41,7 @@ func TestTryAcquire_Busy(t *testing.T) {
 			exclusive, time.Second,
 			[]try{{0, exclusive, false}, {ms, exclusive, false}, {ms, exclusive, false}, {3 * ms, exclusive, false}, {3 * ms, exclusive, false}}, 3,
 		},
-		"question of an earlier time is no answer": {
+		"answer to an earlier question": {
 			exclusive, 3*ms + ms/4, // just after the store has decided the second request
 			[]try{{0, exclusive, false}, {ms, exclusive, false}, {ms, exclusive, false}, {3*ms + ms/2, exclusive, true}}, 3,
 		},
@@ -57,7 +57,7 @@ func TestTryAcquire_Busy(t *testing.T) {
 			part, time.Second,
 			[]try{{0, opts(core.Permits(8, 8), core.Fair()), false}, {ms, opts(core.Permits(8, 8), core.Fair()), false}, {ms, opts(core.Permits(2, 8), core.Fair()), true}}, 3,
 		},
-		"readers are asked for after a writer": {
+		"readers after a writer": {
 			shared, time.Second,
 			[]try{{0, exclusive, false}, {ms, exclusive, false}, {ms, shared, true}, {ms, exclusive, false}}, 3,
 		},

@@ -166,7 +166,7 @@ func TestChangesNeedTheRight(t *testing.T) {
 		"a stranger releases":                 {nil, "release"},
 		"release, with the right to revoke":   {[]inspect.HandlerOption{only(inspect.View, inspect.RevokeHold)}, "release"},
 		"revoke, with the right to release":   {[]inspect.HandlerOption{only(inspect.View, inspect.ReleaseNow)}, "revoke"},
-		"revoke, without the right to see it": {[]inspect.HandlerOption{only(inspect.RevokeHold)}, "revoke"},
+		"revoke without the right to see": {[]inspect.HandlerOption{only(inspect.RevokeHold)}, "revoke"},
 		"a veto":                              {[]inspect.HandlerOption{all("ann"), inspect.Audit(func(context.Context, inspect.Entry) error { return errors.New("secret") })}, "revoke"},
 		"a veto of a release":                 {[]inspect.HandlerOption{all("ann"), inspect.Audit(func(context.Context, inspect.Entry) error { return errors.New("secret") })}, "release"},
 	} {

@@ -50,9 +50,9 @@ func TestKey(t *testing.T) {
 		{name: "an empty part", parts: []string{""}, fault: "the key is empty"},
 		{name: "parts of which one is empty", parts: []string{"a", ""}, fault: "the key is empty"},
 		{name: "a control character", parts: []string{"a\nb"}, fault: "the key contains a control character"},
-		{name: "a part that is too long", parts: []string{strings.Repeat("k", 513)}, fault: "the key is too long, 512 bytes are allowed"},
-		{name: "a key that is too long", parts: []string{"k" + longest}, fault: "the key is too long, with name and escapes 512 bytes are allowed"},
-		{name: "a key that is too long when escaped", parts: []string{strings.Repeat("%", 200)}, fault: "the key is too long, with name and escapes"},
+		{name: "a part, too long", parts: []string{strings.Repeat("k", 513)}, fault: "the key is too long, 512 bytes are allowed"},
+		{name: "a key, too long", parts: []string{"k" + longest}, fault: "the key is too long, with name and escapes 512 bytes are allowed"},
+		{name: "a key, too long when escaped", parts: []string{strings.Repeat("%", 200)}, fault: "the key is too long, with name and escapes"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -77,7 +77,7 @@ func TestKey(t *testing.T) {
 		})
 	}
 
-	t.Run("a join in a join is one of all parts", func(t *testing.T) {
+	t.Run("join in a join", func(t *testing.T) {
 		t.Parallel()
 		inner, _ := keys.Join([]string{"a", "b"}, same)
 		joined, _ := keys.Join([]string{inner, "c"}, same)
@@ -85,7 +85,7 @@ func TestKey(t *testing.T) {
 		check(t, got, err, "x:a:b:c", "")
 	})
 
-	t.Run("a join fails as the first source that fails", func(t *testing.T) {
+	t.Run("first failing source", func(t *testing.T) {
 		t.Parallel()
 		own := errors.New("own")
 		got, err := keys.Join([]error{nil, own, errors.New("other")}, func(err error) (string, error) { return "a", err })

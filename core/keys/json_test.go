@@ -37,30 +37,30 @@ func TestJSON(t *testing.T) {
 		{name: "a string with escapes", text: `{"\u0069d":"\u00e4\ud83d\ude00\"\\"}`, want: `ä😀"\`},
 		{name: "a nested field", path: "order.ref.id", text: `{"id":1,"order":{"id":2,"ref":{"id":3}}}`, want: "3"},
 		{name: "fields that are repeated elsewhere", text: `{"x":1,"x":2,"y":{"id":1,"id":2},"id":3}`, want: "3"},
-		{name: "a field after strings that look like JSON", text: `{"x":"}\",\"id\":1","y":["]","\\"],"id":3}`, want: "3"},
+		{name: "a field after JSON-like strings", text: `{"x":"}\",\"id\":1","y":["]","\\"],"id":3}`, want: "3"},
 		{name: "a field among all kinds", text: `{"a":null,"b":true,"c":1.5e3,"d":[],"e":{},"f":[[{}],[]],"g":"","id":3}`, want: "3"},
 
 		{name: "a field that is missing", text: `{"order_id":1}`, fault: `the field "id" is missing`},
 		{name: "a field of an empty object", text: `{ }`, fault: `the field "id" is missing`},
 		{name: "a field in another case", text: `{"ID":1}`, fault: `the field "id" is missing`},
-		{name: "a nested field whose object is missing", path: "order.id", text: `{"id":1}`, fault: `the field "order" is missing`},
+		{name: "a nested field without its object", path: "order.id", text: `{"id":1}`, fault: `the field "order" is missing`},
 		{name: "a nested field that is missing", path: "order.id", text: `{"order":{}}`, fault: `the field "order.id" is missing`},
 		{name: "a nested field in an array", path: "order.id", text: `{"order":[{"id":1}]}`, fault: "is not in an object"},
 		{name: "a nested field in null", path: "order.id", text: `{"order":null}`, fault: "is not in an object"},
 		{name: "a nested field in a string", path: "order.id", text: `{"order":"x"}`, fault: "is not in an object"},
-		{name: "a field that is repeated", text: `{"id":1,"id":2}`, fault: "is there more than once"},
-		{name: "a field that is repeated with one value", text: `{"id":1,"id":1}`, fault: "is there more than once"},
-		{name: "a field that is repeated in another case", text: `{"id":1,"Id":2}`, fault: "is there more than once"},
-		{name: "a field that is repeated with an escape", text: `{"id":1,"\u0069d":2}`, fault: "is there more than once"},
-		{name: "a field that is repeated as decoders fold case", path: "sku", text: `{"sku":1,"ſKU":2}`, fault: "is there more than once"},
-		{name: "an object on the way that is repeated", path: "order.id", text: `{"order":{"id":1},"Order":{"id":2}}`, fault: "is there more than once"},
+		{name: "a repeated field", text: `{"id":1,"id":2}`, fault: "is there more than once"},
+		{name: "a repeated field, same value", text: `{"id":1,"id":1}`, fault: "is there more than once"},
+		{name: "a repeated field, another case", text: `{"id":1,"Id":2}`, fault: "is there more than once"},
+		{name: "a repeated field, escaped", text: `{"id":1,"\u0069d":2}`, fault: "is there more than once"},
+		{name: "a repeated field, folded case", path: "sku", text: `{"sku":1,"ſKU":2}`, fault: "is there more than once"},
+		{name: "a repeated object on the way", path: "order.id", text: `{"order":{"id":1},"Order":{"id":2}}`, fault: "is there more than once"},
 		{name: "null", text: `{"id":null}`, fault: "is neither a string nor an integer"},
 		{name: "true", text: `{"id":true}`, fault: "is neither a string nor an integer"},
 		{name: "an object", text: `{"id":{"a":1}}`, fault: "is neither a string nor an integer"},
 		{name: "an array", text: `{"id":[1]}`, fault: "is neither a string nor an integer"},
 		{name: "an empty string", text: `{"id":""}`, fault: "is empty"},
 		{name: "a string with a control character", text: `{"id":"a\u0000b"}`, fault: "contains a control character"},
-		{name: "a string with the separator of parts", text: `{"id":"a\u001fb"}`, fault: "contains a control character"},
+		{name: "a string with the parts' separator", text: `{"id":"a\u001fb"}`, fault: "contains a control character"},
 		{name: "a string that is too long", text: `{"id":"` + strings.Repeat("x", 513) + `"}`, fault: "is too long"},
 		{name: "an integer that is too long", text: `{"id":1` + strings.Repeat("0", 513) + `}`, fault: "is too long"},
 		{name: "a number with an exponent", text: `{"id":1e2}`, fault: "is not written as an integer"},
@@ -90,7 +90,8 @@ func TestJSON(t *testing.T) {
 		})
 	}
 
-	t.Run("a path of another language is refused before there is a text", func(t *testing.T) {
+	// The path is refused before there is a text.
+	t.Run("path of another language", func(t *testing.T) {
 		t.Parallel()
 		for _, path := range []string{"$.id", "$", "items[0].id", "items[*].id", "items.*.id", "$['id']", "order.$", "", "a..b", ".a", "a."} {
 			panics(t, path, "field", func() { field(path) })

@@ -47,7 +47,7 @@ func TestSource(t *testing.T) {
 	s := keys.NewSource("test", "header", "X-Order")
 	longest := strings.Repeat("k", 512)
 
-	t.Run("a part is text without control characters", func(t *testing.T) {
+	t.Run("part without control characters", func(t *testing.T) {
 		t.Parallel()
 		for _, value := range []string{"42", " 4 2 ", "a:b{%}", "größe", longest} {
 			got, err := s.Part(value)
@@ -69,7 +69,7 @@ func TestSource(t *testing.T) {
 		}
 	})
 
-	t.Run("one of one value is taken, and none of several", func(t *testing.T) {
+	t.Run("one of several values", func(t *testing.T) {
 		t.Parallel()
 		for fault, values := range map[string][]string{
 			"": {"1"}, `the header "X-Order" is missing`: {}, "is there more than once": {"1", "1"},
@@ -79,7 +79,7 @@ func TestSource(t *testing.T) {
 		}
 	})
 
-	t.Run("a source without a name is its kind", func(t *testing.T) {
+	t.Run("source without a name", func(t *testing.T) {
 		t.Parallel()
 		if err := (keys.Source{Adapter: "test", Kind: "body"}).Bad("is empty"); err.Error() != "test: the body is empty" {
 			t.Errorf("got %v", err)

@@ -169,11 +169,11 @@ func TestHowAnAcquireEnded(t *testing.T) {
 		{"caller that left before the answer", over, ended(over, core.ErrUnavailable), "canceled"},
 		{"deadline passed while waiting", late, ended(late, core.ErrBusy), "canceled"},
 		{"deadline passed before the answer", late, ended(late, core.ErrUnavailable), "failed unavailable"},
-		{"store with a time-out of its own", context.Background(), fmt.Errorf("%w: %w", core.ErrUnavailable, context.DeadlineExceeded), "failed unavailable"},
+		{"store with its own time-out", context.Background(), fmt.Errorf("%w: %w", core.ErrUnavailable, context.DeadlineExceeded), "failed unavailable"},
 		{"store that failed before the cancel", over, core.ErrUnavailable, "failed unavailable"},
 		{"lease lost before it was granted", context.Background(), core.ErrLost, "failed lost"},
 		{"a Locker that was closed", context.Background(), fmt.Errorf("acquire order: %w", core.ErrClosed), "failed closed"},
-		{"a claim that the store does not serve", context.Background(), core.ErrUnsupported, "failed unsupported"},
+		{"unsupported claim", context.Background(), core.ErrUnsupported, "failed unsupported"},
 		{"a claim that is not allowed", context.Background(), core.ErrInvalid, "failed invalid"},
 		{"anything else", context.Background(), errOdd, "failed _OTHER"},
 	} {

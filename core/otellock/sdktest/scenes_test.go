@@ -162,7 +162,7 @@ var scenes = []struct {
 			hold.duration exclusive order unconfirmed: 1`,
 	},
 	{
-		name: "a lease that is held for too long",
+		name: "a lease beyond MaxHold",
 		play: func(t *testing.T, s *stage) {
 			lease := try(t, s.locks, "order:1", core.MaxHold(100*time.Millisecond))
 			s.until(t, "overruns order", 1)
