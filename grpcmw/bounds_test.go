@@ -79,7 +79,7 @@ func TestWhatACallCosts(t *testing.T) {
 		req  *Order
 		most uint64
 	}{
-		"a map and a list of many":        {wide, 100_000 * 200},
+		"a large map and list":            {wide, 100_000 * 200},
 		"messages packed into each other": {deep, 30 << 20},
 		"messages inside of each other":   {&Order{Item: nested}, 9000 * 1000},
 	} {

@@ -36,7 +36,7 @@ func TestRefusedInside(t *testing.T) {
 			opts = append(opts, once.AtMostOnce())
 		}
 		run := func(name string, f func(t *testing.T, s *shop, id string)) {
-			t.Run(fmt.Sprintf("%s, at most once %v", name, strict), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s, %d options", name, len(opts)), func(t *testing.T) {
 				t.Parallel()
 				f(t, newReplica(t, server.Addr), strings.ReplaceAll(strings.ReplaceAll(fmt.Sprint(name, strict), " ", "-"), ",", ""))
 			})
@@ -46,7 +46,7 @@ func TestRefusedInside(t *testing.T) {
 			s.open(on(Orders_Pay_FullMethodName, append([]grpcmw.Rule{outside}, inside...)...))
 		}
 
-		run("after three busy answers the handler's first run is attempt 1", func(t *testing.T, s *shop, id string) {
+		run("attempt 1 after three busy locks", func(t *testing.T, s *shop, id string) {
 			s.OnPay = attemptOf
 			open(s, s.Lock())
 			release := s.Hold(core.Key("order", id))
@@ -62,7 +62,7 @@ func TestRefusedInside(t *testing.T) {
 			}
 		})
 
-		run("a store that is down inside is no attempt", func(t *testing.T, s *shop, id string) {
+		run("store down inside", func(t *testing.T, s *shop, id string) {
 			s.OnPay = attemptOf
 			down := &stub{Store: memstore.New()}
 			locks, err := core.New(down)
@@ -79,7 +79,7 @@ func TestRefusedInside(t *testing.T) {
 			s.Call(id, key, id).Is(t, "attempt 1")
 		})
 
-		run("a key that is missing inside is no attempt, and not the answer that is kept", func(t *testing.T, s *shop, id string) {
+		run("key missing inside", func(t *testing.T, s *shop, id string) {
 			s.OnPay = attemptOf
 			open(s, grpcmw.Lock(s.Locker, "tenant", grpcmw.Metadata("tenant")))
 			for range 3 {
@@ -92,7 +92,7 @@ func TestRefusedInside(t *testing.T) {
 			s.Call(id, key, id, "tenant", "9").Is(t, "attempt 1")
 		})
 
-		run("a KeyFunc inside that fails is no attempt, and not the answer that is kept", func(t *testing.T, s *shop, id string) {
+		run("KeyFunc fails inside", func(t *testing.T, s *shop, id string) {
 			s.OnPay = attemptOf
 			var there atomic.Bool
 			open(s, grpcmw.Lock(s.Locker, "account", func(context.Context, string, any) (string, error) {
@@ -110,7 +110,7 @@ func TestRefusedInside(t *testing.T) {
 			s.Call(id, key, id).Is(t, "attempt 1")
 		})
 
-		run("another Idempotent inside that is in progress is no attempt", func(t *testing.T, s *shop, id string) {
+		run("Idempotent inside in progress", func(t *testing.T, s *shop, id string) {
 			began, finish, o := make(chan struct{}), make(chan struct{}), s.Runs(opts...)
 			over := make(chan error)
 			go func() {
@@ -142,7 +142,7 @@ func TestRefusedInside(t *testing.T) {
 			}
 		})
 
-		run("a Lock of an interceptor further in that refuses is no attempt", func(t *testing.T, s *shop, id string) {
+		run("Lock of an inner interceptor", func(t *testing.T, s *shop, id string) {
 			s.OnPay = attemptOf
 			outside := grpcmw.Idempotent(s.Runs(opts...), grpcmw.AnyCaller())
 			s.open(on(Orders_Pay_FullMethodName, s.Lock()), grpc.ChainUnaryInterceptor(
@@ -162,7 +162,7 @@ func TestRefusedInside(t *testing.T) {
 			s.Call(id, key, id).Is(t, "attempt 1")
 		})
 
-		run("a KeyFunc of an interceptor further in that fails is no attempt, and not the answer that is kept", func(t *testing.T, s *shop, id string) {
+		run("KeyFunc of an inner interceptor", func(t *testing.T, s *shop, id string) {
 			s.OnPay = attemptOf
 			var there atomic.Bool
 			account := grpcmw.Lock(s.Locker, "account", func(context.Context, string, any) (string, error) {
@@ -184,7 +184,9 @@ func TestRefusedInside(t *testing.T) {
 			s.Call(id, key, id).Is(t, "attempt 1")
 		})
 
-		run("an interceptor that asks for its attempt before a Lock further in refuses is told the next one", func(t *testing.T, s *shop, id string) {
+		// An interceptor asks for the attempt, and then an inner Lock refuses. The next
+		// call has the next attempt.
+		run("attempt asked before a refusal", func(t *testing.T, s *shop, id string) {
 			s.OnPay = attemptOf
 			outside := grpcmw.Idempotent(s.Runs(opts...), grpcmw.AnyCaller())
 			s.open(on(Orders_Pay_FullMethodName, s.Lock()), grpc.ChainUnaryInterceptor(
@@ -201,7 +203,7 @@ func TestRefusedInside(t *testing.T) {
 			s.Call(id, key, id).Is(t, "attempt 2")
 		})
 
-		run("a handler that took a lock by hand, and found it busy, is an attempt", func(t *testing.T, s *shop, id string) {
+		run("busy lock of the handler", func(t *testing.T, s *shop, id string) {
 			attempts := make(chan int, 4)
 			s.OnPay = func(ctx context.Context, o *Order) (*Receipt, error) {
 				n, _ := once.AttemptFromContext(ctx)

@@ -76,7 +76,7 @@ func testLateAnswer(t *testing.T, mw framework) {
 		})
 	}
 
-	t.Run("store away for longer than the TTL", func(t *testing.T) {
+	t.Run("store away beyond the TTL", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		s.POST("/", mw.Idempotent(s.runs(once.Acquire(core.TTL(200*time.Millisecond))), mw.AnyCaller()), func(c *gin.Context) {

@@ -117,7 +117,7 @@ func testFailOpen(t *testing.T, mw framework) {
 		n.want(t, 0)
 	})
 
-	t.Run("lost lease of the same key refuses", func(t *testing.T) {
+	t.Run("lost lease of its key refuses", func(t *testing.T) {
 		t.Parallel()
 		var n opened
 		s, gone := mw.newSite(t, core.WithObserver(&n)), core.ErrLost

@@ -33,9 +33,9 @@ func testMismatch(t *testing.T, mw framework) {
 		same  bool
 	}{
 		{"the same request", first, true},
-		{"the same query in another order", request{"POST", "/orders/a%2Fb/pay?y=2&x=1&x=3", first.body, first.contentType}, true},
-		{"the same query in another spelling", request{"POST", "/orders/a%2Fb/pay?%78=1&y=%32&x=3", first.body, first.contentType}, true},
-		{"the same media type in another spelling", request{"POST", first.path, first.body, "Application/JSON; charset=utf-8"}, true},
+		{"query in another order", request{"POST", "/orders/a%2Fb/pay?y=2&x=1&x=3", first.body, first.contentType}, true},
+		{"query in another spelling", request{"POST", "/orders/a%2Fb/pay?%78=1&y=%32&x=3", first.body, first.contentType}, true},
+		{"media type in another spelling", request{"POST", first.path, first.body, "Application/JSON; charset=utf-8"}, true},
 		{"another body", request{"POST", first.path, `{"amount":6}`, first.contentType}, false},
 		{"the same body with a blank", request{"POST", first.path, `{"amount": 5}`, first.contentType}, false},
 		{"a longer body", request{"POST", first.path, first.body + "\n", first.contentType}, false},

@@ -117,7 +117,7 @@ func testKeyFrom(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("a key that cannot be found out", func(t *testing.T) {
+	t.Run("a key function that fails", func(t *testing.T) {
 		t.Parallel()
 		s, errs := mw.newSite(t), errorsOf{}
 		failing := func(*gin.Context) (string, error) { return "", errors.New("secret") }

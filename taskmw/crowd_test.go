@@ -20,13 +20,13 @@ import (
 func TestCrowds(t *testing.T) {
 	t.Parallel()
 	for name, scene := range map[string]func(*rig){
-		"one task of a key waits":           oneWaits,
-		"one task waits for a run":          oneWaitsForARun,
-		"one task waits for its second key": oneWaitsForTheSecond,
-		"next task waits":                   nextWaits,
-		"half of the slots wait":            halfWaits,
-		"task on its last attempt waits":    lastOneWaits,
-		"nothing remembered of done tasks":  nothingRemembered,
+		"one task of a key waits":          oneWaits,
+		"one task waits for a run":         oneWaitsForARun,
+		"task waits for its second key":    oneWaitsForTheSecond,
+		"next task waits":                  nextWaits,
+		"half of the slots wait":           halfWaits,
+		"task on its last attempt waits":   lastOneWaits,
+		"nothing remembered of done tasks": nothingRemembered,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -178,9 +178,9 @@ func TestIdempotent(t *testing.T) {
 			first   func(cancel func()) error
 			died    bool
 		}{
-			"a call of its own timed out": {`{"id":1}`, func(func()) error { return fmt.Errorf("bank: %w", context.DeadlineExceeded) }, true},
-			"task's context canceled":     {`{"id":2}`, func(cancel func()) error { cancel(); return errors.New("bank: interrupted") }, true},
-			"it failed":                   {`{"id":3}`, func(func()) error { return errors.New("bank: declined") }, false},
+			"its own call timed out":  {`{"id":1}`, func(func()) error { return fmt.Errorf("bank: %w", context.DeadlineExceeded) }, true},
+			"task's context canceled": {`{"id":2}`, func(cancel func()) error { cancel(); return errors.New("bank: interrupted") }, true},
+			"it failed":               {`{"id":3}`, func(func()) error { return errors.New("bank: declined") }, false},
 		} {
 			ctx, cancel := context.WithCancel(t.Context())
 			err := run(ctx, mw, c.payload, func(context.Context, *asynq.Task) error { return c.first(cancel) })

@@ -27,7 +27,7 @@ func TestKeys(t *testing.T) {
 		{"the type", taskmw.Type(), "order:order%3Apay", ""},
 		{"the task ID without a server", taskmw.TaskID(), "", "known to an asynq server only"},
 		{"two parts", taskmw.Join(taskmw.Type(), taskmw.Payload("id")), "order:order%3Apay:42", ""},
-		{"parts that could run into each other", taskmw.Join(constant("a:b"), constant("c")), "order:a%3Ab:c", ""},
+		{"parts with a colon", taskmw.Join(constant("a:b"), constant("c")), "order:a%3Ab:c", ""},
 		{"parts of which one fails", taskmw.Join(taskmw.Payload("id"), taskmw.TaskID()), "", "known to an asynq server only"},
 		{"parts of which one is empty", taskmw.Join(constant("a"), constant("")), "", "the key is empty"},
 		{"a function", constant("ü{%}"), "order:ü%7B%25%7D", ""},

@@ -48,7 +48,7 @@ func TestIdempotencyKey(t *testing.T) {
 		{name: "a tab in a string", value: "\"a\tb\"", fault: "contains something other than visible ASCII"},
 		{name: "what is not ASCII", value: "schlüssel", fault: "contains something other than visible ASCII"},
 		{name: "a bare key, too long", value: long + "x", fault: "is too long, 255 bytes are allowed"},
-		{name: "a string, too long", value: `"` + long + `x"`, fault: "is too long, 255 bytes are allowed"},
+		{name: "a string that is too long", value: `"` + long + `x"`, fault: "is too long, 255 bytes are allowed"},
 		{name: "a header of 4 KiB", value: strings.Repeat("x", 4096), fault: "is too long, 255 bytes are allowed"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -50,9 +50,9 @@ func TestKey(t *testing.T) {
 		{name: "an empty part", parts: []string{""}, fault: "the key is empty"},
 		{name: "parts of which one is empty", parts: []string{"a", ""}, fault: "the key is empty"},
 		{name: "a control character", parts: []string{"a\nb"}, fault: "the key contains a control character"},
-		{name: "a part, too long", parts: []string{strings.Repeat("k", 513)}, fault: "the key is too long, 512 bytes are allowed"},
-		{name: "a key, too long", parts: []string{"k" + longest}, fault: "the key is too long, with name and escapes 512 bytes are allowed"},
-		{name: "a key, too long when escaped", parts: []string{strings.Repeat("%", 200)}, fault: "the key is too long, with name and escapes"},
+		{name: "a part that is too long", parts: []string{strings.Repeat("k", 513)}, fault: "the key is too long, 512 bytes are allowed"},
+		{name: "a key that is too long", parts: []string{"k" + longest}, fault: "the key is too long, with name and escapes 512 bytes are allowed"},
+		{name: "too long when escaped", parts: []string{strings.Repeat("%", 200)}, fault: "the key is too long, with name and escapes"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -30,7 +30,9 @@ var faultCases = []struct {
 	trials int
 	run    func(t *testing.T, r *rig)
 }{
-	{"an acquire whose reply is lost with the connection is not sent again, and asking again is the same grant (hazard 7)", 10, func(t *testing.T, r *rig) {
+	// hazard 7. The store does not send the acquire again. The same claim gets the same
+	// grant.
+	{"lost acquire reply", 10, func(t *testing.T, r *rig) {
 		c := claimed()
 		f := r.proxy.Inject(testserver.Statement(taking, sql(c.Lease)), testserver.CloseReply)
 		_, err := r.store.Acquire(t.Context(), c)
@@ -47,7 +49,8 @@ var faultCases = []struct {
 		release(t, r.store, c)
 		held(t, r.direct, c, false)
 	}},
-	{"an acquire that was lost on its way took nothing, and its outcome is unknown (hazard 8)", 10, func(t *testing.T, r *rig) {
+	// hazard 8. The outcome is unknown, and the key is free.
+	{"lost acquire", 10, func(t *testing.T, r *rig) {
 		c := claimed()
 		f := r.proxy.Inject(testserver.Statement(taking, sql(c.Lease)), testserver.CloseRequest)
 		_, err := r.store.Acquire(t.Context(), c)
@@ -55,7 +58,8 @@ var faultCases = []struct {
 		f.Await(t)
 		held(t, r.direct, c, false)
 	}},
-	{"an acquire without an answer ends after two seconds, and can be given back (hazard 8)", 2, func(t *testing.T, r *rig) {
+	// hazard 8. The acquire returns after two seconds, and its claim can be released.
+	{"missing acquire reply", 2, func(t *testing.T, r *rig) {
 		c := claimed()
 		f := r.proxy.Inject(testserver.Statement(taking, sql(c.Lease)), testserver.DropReply)
 		start := time.Now()
@@ -68,7 +72,8 @@ var faultCases = []struct {
 		release(t, r.store, c)
 		held(t, r.direct, c, false)
 	}},
-	{"an acquire that its release has overtaken is refused (hazard 9)", 3, func(t *testing.T, r *rig) {
+	// hazard 9
+	{"acquire overtaken by its release", 3, func(t *testing.T, r *rig) {
 		c := claimed()
 		f := r.proxy.Inject(testserver.Statement(taking, sql(c.Lease)), testserver.HoldRequest)
 		err := leaving(t, f, func(ctx context.Context) error {
@@ -83,7 +88,8 @@ var faultCases = []struct {
 		held(t, r.direct, c, false)
 		wantIs(t, "acquire", second(r.store.Acquire(t.Context(), c)), store.ErrLost)
 	}},
-	{"a release whose reply is lost is sent again and lost by then (hazard 11)", 10, func(t *testing.T, r *rig) {
+	// hazard 11. The caller releases again, which returns ErrLost.
+	{"lost release reply", 10, func(t *testing.T, r *rig) {
 		c := claimed()
 		acquire(t, r.store, c)
 		f := r.proxy.Inject(testserver.Statement(giving, sql(c.Lease)), testserver.CloseReply)
@@ -92,7 +98,8 @@ var faultCases = []struct {
 		wantIs(t, "release", r.store.Release(t.Context(), c), store.ErrLost)
 		held(t, r.direct, c, false)
 	}},
-	{"a release that arrives late does not end the next one's hold (hazard 13)", 3, func(t *testing.T, r *rig) {
+	// hazard 13
+	{"late release", 3, func(t *testing.T, r *rig) {
 		c := claimed()
 		acquire(t, r.store, c)
 		f := r.proxy.Inject(testserver.Statement(giving, sql(c.Lease)), testserver.HoldRequest)
@@ -107,7 +114,8 @@ var faultCases = []struct {
 		}
 		held(t, r.direct, c, true)
 	}},
-	{"an extension that arrives after the release, or after the next grant, does nothing (hazards 14 and 16)", 3, func(t *testing.T, r *rig) {
+	// hazards 14 and 16
+	{"late extend", 3, func(t *testing.T, r *rig) {
 		c := claimed()
 		acquire(t, r.store, c)
 		f := r.proxy.Inject(testserver.Statement(extending, sql(c.Lease)), testserver.HoldRequest)
@@ -121,7 +129,8 @@ var faultCases = []struct {
 		release(t, r.direct, next)
 		held(t, r.direct, c, false)
 	}},
-	{"an extension that arrives late does not shorten (hazard 15)", 3, func(t *testing.T, r *rig) {
+	// hazard 15
+	{"late shorter extend", 3, func(t *testing.T, r *rig) {
 		c := claimed()
 		acquire(t, r.store, c)
 		brief := c
@@ -133,7 +142,8 @@ var faultCases = []struct {
 		time.Sleep(2 * brief.TTL) // a shortened hold would have expired
 		held(t, r.direct, c, true)
 	}},
-	{"an extension whose reply is lost is unknown, for one and for many (hazard 10)", 5, func(t *testing.T, r *rig) {
+	// hazard 10
+	{"lost extend reply", 5, func(t *testing.T, r *rig) {
 		a, b := claimed(), claimed()
 		acquire(t, r.store, a)
 		acquire(t, r.store, b)
@@ -150,7 +160,9 @@ var faultCases = []struct {
 			}
 		}
 	}},
-	{"an answer whose reply is lost is saved once, and a run whose begin was not confirmed is taken back (hazard 8)", 5, func(t *testing.T, r *rig) {
+	// hazard 8. A run whose begin was not confirmed is undone, and an answer is saved
+	// once.
+	{"lost replies of a run", 5, func(t *testing.T, r *rig) {
 		c := claimed()
 		c.Record = &store.Record{Value: []byte("begun"), Retain: time.Minute}
 		r.proxy.Inject(testserver.Statement(making, sql(c.Lease)), testserver.CloseReply)
@@ -173,7 +185,7 @@ var faultCases = []struct {
 			t.Errorf("got %+v, want the answer", g.Record)
 		}
 	}},
-	{"a call that waits for a connection when its time is over has sent nothing", 1, func(t *testing.T, r *rig) {
+	{"time over before a connection", 1, func(t *testing.T, r *rig) {
 		pool := testclient.Postgres(t, r.server.URLAt(r.proxy.Addr, "pool_max_conns=1", "default_query_exec_mode=exec"))
 		s := newStore(t, pool)
 		conn, err := pool.Acquire(t.Context())

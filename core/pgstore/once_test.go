@@ -115,7 +115,7 @@ func TestOnce(t *testing.T) {
 			cut.Heal()
 			close(ended)
 			if err := <-out; err == nil {
-				t.Error("the stale run was told that its answer is saved")
+				t.Error("the stale run got the report that its answer is saved")
 			}
 			if opts == nil {
 				if got, err = next.Do(t.Context(), charge(key), work(&n, "again")); err != nil || string(got.Value) != "receipt" {

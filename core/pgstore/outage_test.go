@@ -23,7 +23,8 @@ func knownDown(err error) bool {
 	return errors.Is(err, store.ErrUnavailable) && strings.Contains(err.Error(), "known to be down")
 }
 
-// hazard 23
+// hazard 23. TestOutage checks that callers are refused at once during an outage, and that
+// the outage is over with the first answer.
 func TestOutage(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -36,7 +37,7 @@ func TestOutage(t *testing.T) {
 		{"refused", (*testserver.Postgres).Kill, (*testserver.Postgres).Restart, "connection refused", 20, patience / 10},
 		{"silent", (*testserver.Postgres).Pause, (*testserver.Postgres).Resume, "no answer", 1, patience / 5},
 	} {
-		t.Run(c.name+": callers are told at once, and it is over with the first answer", func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			server := start(t)
 			var dials atomic.Int64

@@ -66,7 +66,7 @@ func TestFrozenServer(t *testing.T) {
 			// The holder is notified before the row can expire: at most a TTL after the
 			// last confirmed extension, which was before the freeze.
 			<-lease.Context().Done()
-			told := time.Now()
+			notified := time.Now()
 			wantIs(t, "cause", context.Cause(lease.Context()), store.ErrLost)
 			if deadline := lease.Deadline(); deadline.After(frozen.Add(ttl)) || deadline.Before(sent) {
 				t.Errorf("trusted until %v after the freeze", deadline.Sub(frozen))
@@ -77,8 +77,8 @@ func TestFrozenServer(t *testing.T) {
 				_, err := s.Acquire(t.Context(), next)
 				return err == nil
 			})
-			if granted := time.Now(); granted.Before(told) {
-				t.Error("granted before the holder was told")
+			if granted := time.Now(); granted.Before(notified) {
+				t.Error("granted before the holder was notified")
 			}
 			release(t, s, next)
 			_ = lease.Release(t.Context())

@@ -38,7 +38,8 @@ func newLocker(t testing.TB, url string, opts ...pgstore.Option) *core.Locker {
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	for _, setting := range []string{"synchronous_commit = on", "synchronous_commit = off"} {
-		t.Run("what is held and kept outlasts a crash, with "+setting, func(t *testing.T) {
+		// Holds and records outlast a crash.
+		t.Run("crash with "+setting, func(t *testing.T) {
 			t.Parallel()
 			server := start(t, setting)
 			s := newStore(t, testclient.Postgres(t, server.URL()))
@@ -90,7 +91,7 @@ func TestRestart(t *testing.T) {
 		deadline := lease.Deadline()
 		<-lease.Context().Done()
 		if late := time.Since(deadline); late > patience/4 {
-			t.Errorf("told %v after its deadline", late)
+			t.Errorf("notified %v after its deadline", late)
 		}
 		wantIs(t, "cause", context.Cause(lease.Context()), store.ErrLost)
 		server.Restart()
@@ -236,7 +237,7 @@ func TestBrokenListener(t *testing.T) {
 			select {
 			case _, open = <-woken:
 			case <-time.After(patience):
-				t.Fatal("the watch was not told")
+				t.Fatal("the watch was not notified")
 			}
 		}
 		again, err := s.Watch(t.Context(), w)

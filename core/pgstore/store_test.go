@@ -146,11 +146,11 @@ func TestStoreThroughPooler(t *testing.T) {
 	})
 }
 
-// TestStoreThatIsToldEverythingTwice runs the suite with each request sent twice. A
-// repeated claim requests the same state, and an answer is saved once. The database also
-// has unusual settings for all of its sessions: one snapshot per transaction,
-// asynchronous commits, other quotation and another encoding.
-func TestStoreThatIsToldEverythingTwice(t *testing.T) {
+// TestStore_RequestsTwice runs the suite with each request sent twice. A repeated claim
+// requests the same state, and an answer is saved once. The database also has unusual
+// settings for all of its sessions: one snapshot per transaction, asynchronous commits,
+// other quotation and another encoding.
+func TestStore_RequestsTwice(t *testing.T) {
 	tally.ProofOnly(t)
 	t.Parallel()
 	server := database(t,

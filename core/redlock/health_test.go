@@ -172,7 +172,7 @@ func TestRestartedNodeIsNotBackBeforeItCounts(t *testing.T) {
 	})
 }
 
-func TestObserverIsToldOfNodes(t *testing.T) {
+func TestObserver_Nodes(t *testing.T) {
 	t.Parallel()
 	all, connect := servers(t, 3)
 	o := &recorder{}

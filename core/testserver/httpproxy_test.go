@@ -72,9 +72,9 @@ func TestHTTPProxy(t *testing.T) {
 		runs  int64
 		part  bool // a part of the reply arrives
 	}{
-		"a lost request does not run":          {testserver.CloseRequest, 0, false},
-		"a request whose reply is lost runs":   {testserver.CloseReply, 1, false},
-		"half of a reply is no whole response": {testserver.CutReply, 1, true},
+		"a lost request":  {testserver.CloseRequest, 0, false},
+		"a lost reply":    {testserver.CloseReply, 1, false},
+		"half of a reply": {testserver.CutReply, 1, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, runs, post := stage(t)

@@ -16,14 +16,14 @@ import (
 func TestGRPC(t *testing.T) {
 	program := build(t)
 
-	t.Run("every order is charged once on the embedded Redis, though replies are dropped", func(t *testing.T) {
+	t.Run("embedded Redis, dropped replies", func(t *testing.T) {
 		t.Parallel()
 		out, status := run(t, program)
 		if status != 0 || !strings.Contains(out, "24 charged once, 0 more than once, 0 never; 0 wrong receipts, 0 calls failed, accounts off by 0") || strings.Contains(out, " 0 replies dropped") {
 			t.Errorf("exit status %d:\n%s", status, out)
 		}
 	})
-	t.Run("every order is charged once on a real Redis", func(t *testing.T) {
+	t.Run("real Redis", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t)
 		out, status := run(t, program, "-redis", server.Addr, "-json", "-orders", "40", "-accounts", "10", "-drops", "2", "-replicas", "3")
@@ -41,21 +41,21 @@ func TestGRPC(t *testing.T) {
 			}
 		}
 	})
-	t.Run("without the rules orders are charged more than once", func(t *testing.T) {
+	t.Run("without the rules", func(t *testing.T) {
 		t.Parallel()
 		out, status := run(t, program, "-unguarded")
 		if status != 1 || strings.Contains(out, " 0 more than once") {
 			t.Errorf("exit status %d:\n%s", status, out)
 		}
 	})
-	t.Run("a run without the rules that does no harm fails loudly", func(t *testing.T) {
+	t.Run("harmless run without the rules", func(t *testing.T) {
 		t.Parallel()
 		out, status := run(t, program, "-unguarded", "-drops", "0", "-orders", "1")
 		if status != 2 || !strings.Contains(out, "shows nothing") {
 			t.Errorf("exit status %d:\n%s", status, out)
 		}
 	})
-	t.Run("what it cannot do it says, with status 2", func(t *testing.T) {
+	t.Run("errors exit with status 2", func(t *testing.T) {
 		t.Parallel()
 		for want, args := range map[string][]string{
 			"at least 1": {"-orders", "0"},

@@ -20,7 +20,7 @@ func TestLeader(t *testing.T) {
 		"the embedded Redis": func(*testing.T) string { return "" },
 		"a real Redis":       func(t *testing.T) string { return testserver.StartRedis(t).Addr },
 	} {
-		t.Run("one process after the other leads, on "+name, func(t *testing.T) {
+		t.Run("leaders in turn, "+name, func(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer cancel()

@@ -22,7 +22,7 @@ import (
 
 func TestObserve(t *testing.T) {
 	program := build(t)
-	t.Run("what it cannot do it says, with status 2", func(t *testing.T) {
+	t.Run("errors exit with status 2", func(t *testing.T) {
 		t.Parallel()
 		for want, args := range map[string][]string{
 			"-for must":     {"-for", "1s"},
@@ -39,18 +39,20 @@ func TestObserve(t *testing.T) {
 			}
 		}
 	})
-	t.Run("on the embedded Redis it ends, and the metrics tell of all that has happened", func(t *testing.T) {
+	// The metrics count all events.
+	t.Run("embedded Redis", func(t *testing.T) {
 		t.Parallel()
 		out, err := exec.CommandContext(t.Context(), program, "-for", "20s").CombinedOutput()
 		if err != nil || strings.Contains(string(out), "MISSING") {
 			t.Errorf("%v:\n%s", err, out)
 		}
 	})
-	t.Run("on a real Redis", func(t *testing.T) {
+	t.Run("real Redis", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t)
 		text := scraped(t, program, "-redis", server.Addr, "-for", "20s", "-stay", "5m")
-		t.Run("each series of the rules and of the dashboard is in the scrape", func(t *testing.T) {
+		// Each series is in the scrape.
+		t.Run("series of rules and dashboard", func(t *testing.T) {
 			all, err := parse(strings.NewReader(text))
 			if err != nil {
 				t.Fatal(err)
@@ -76,10 +78,10 @@ func TestObserve(t *testing.T) {
 				}
 			}
 		})
-		t.Run("promtool finds nothing wrong with the scrape", func(t *testing.T) {
+		t.Run("promtool accepts the scrape", func(t *testing.T) {
 			promtool(t, strings.NewReader(text), "check", "metrics")
 		})
-		t.Run("no key, no customer and no idempotency key is in the scrape", func(t *testing.T) {
+		t.Run("no keys in the scrape", func(t *testing.T) {
 			for _, secret := range []string{"customer-", "own-", "north", "daily", "observe-"} {
 				if strings.Contains(text, secret) {
 					t.Errorf("%q is in it", secret)

@@ -16,13 +16,15 @@ import (
 
 func TestRules(t *testing.T) {
 	t.Parallel()
-	t.Run("promtool finds nothing wrong with them", func(t *testing.T) {
+	t.Run("promtool accepts the rules", func(t *testing.T) {
 		promtool(t, nil, "check", "rules", "rules.yaml")
 	})
 	t.Run("they do what their tests say", func(t *testing.T) {
 		promtool(t, nil, "test", "rules", "rules_test.yaml")
 	})
-	t.Run("each alert has a test that it fires, and one that it does not, and a place in the runbook", func(t *testing.T) {
+	// Each alert has a test in which it fires, one in which it does not, and a place in
+	// the runbook.
+	t.Run("tests and runbook of alerts", func(t *testing.T) {
 		rules, tests, runbook := read(t, "rules.yaml"), read(t, "rules_test.yaml"), read(t, "../../core/OPERATIONS.md")
 		alerts := regexp.MustCompile(`- alert: (\w+)`).FindAllStringSubmatch(rules, -1)
 		places := regexp.MustCompile(`runbook: \S+/core/OPERATIONS.md#(\S+)`).FindAllStringSubmatch(rules, -1)
@@ -61,7 +63,8 @@ func TestDashboard(t *testing.T) {
 		}
 		promtool(t, nil, "check", "rules", file)
 	})
-	t.Run("each panel has an ID of its own, a title, a unit and the data source of the dashboard", func(t *testing.T) {
+	// Each panel has its own ID, a title, a unit and the dashboard's data source.
+	t.Run("fields of panels", func(t *testing.T) {
 		seen := map[int]bool{}
 		for _, p := range panels(t) {
 			if seen[p.ID] || p.Title == "" {

@@ -21,7 +21,7 @@ import (
 func TestPayment(t *testing.T) {
 	program := build(t)
 
-	t.Run("every order is charged once on the embedded Redis", func(t *testing.T) {
+	t.Run("embedded Redis", func(t *testing.T) {
 		t.Parallel()
 		out, status := run(t, program)
 		if status != 0 || !strings.Contains(out, "8 charged once, 0 more than once, 0 never") ||
@@ -29,7 +29,7 @@ func TestPayment(t *testing.T) {
 			t.Errorf("exit status %d:\n%s", status, out)
 		}
 	})
-	t.Run("every order is charged once on a real Redis", func(t *testing.T) {
+	t.Run("real Redis", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t)
 		out, status := run(t, program, "-redis", server.Addr, "-json", "-orders", "20", "-clicks", "10", "-replicas", "5", "-retries", "6")
@@ -90,7 +90,7 @@ func TestPayment(t *testing.T) {
 		}
 	})
 	for name, start := range stores {
-		t.Run("every order is charged once with the locks in "+name, func(t *testing.T) {
+		t.Run("locks in "+name, func(t *testing.T) {
 			t.Parallel()
 			out, status := run(t, program, start(t)...)
 			if status != 0 || !strings.Contains(out, "8 charged once, 0 more than once, 0 never") ||
@@ -99,21 +99,21 @@ func TestPayment(t *testing.T) {
 			}
 		})
 	}
-	t.Run("without the lock orders are charged more than once", func(t *testing.T) {
+	t.Run("without the lock", func(t *testing.T) {
 		t.Parallel()
 		out, status := run(t, program, "-unlocked")
 		if status != 1 || strings.Contains(out, " 0 more than once") {
 			t.Errorf("exit status %d:\n%s", status, out)
 		}
 	})
-	t.Run("a run without the lock that does no harm fails loudly", func(t *testing.T) {
+	t.Run("harmless run without the lock", func(t *testing.T) {
 		t.Parallel()
 		out, status := run(t, program, "-unlocked", "-clicks", "1")
 		if status != 2 || !strings.Contains(out, "shows nothing") {
 			t.Errorf("exit status %d:\n%s", status, out)
 		}
 	})
-	t.Run("what it cannot do it says, with status 2", func(t *testing.T) {
+	t.Run("errors exit with status 2", func(t *testing.T) {
 		t.Parallel()
 		for want, args := range map[string][]string{
 			"at least 1": {"-clicks", "0"},
@@ -131,7 +131,7 @@ func TestPayment(t *testing.T) {
 			}
 		}
 	})
-	t.Run("several processes with one Redis are one service", func(t *testing.T) {
+	t.Run("several processes, one Redis", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t)
 		var replicas []string

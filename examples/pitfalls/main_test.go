@@ -83,7 +83,8 @@ func TestProgram(t *testing.T) {
 	t.Parallel()
 	program := build(t)
 
-	t.Run("with an embedded Redis every naive way fails and the kit never does", func(t *testing.T) {
+	// Each naive way fails, and the kit never does.
+	t.Run("embedded Redis", func(t *testing.T) {
 		t.Parallel()
 		out, complaints, status := playWhole(t, program)
 		if status != 0 || complaints != "" {
@@ -92,7 +93,8 @@ func TestProgram(t *testing.T) {
 		check(t, out, "naive fails ok", "kit holds ok")
 	})
 
-	t.Run("so it does on a real server, where it leaves nothing behind and touches no other key", func(t *testing.T) {
+	// The program leaves no key, and changes no key of another program.
+	t.Run("real Redis", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t)
 		server.Do("SET", "somebody's", "else")
@@ -110,7 +112,7 @@ func TestProgram(t *testing.T) {
 		}
 	})
 
-	t.Run("an interrupt ends it, and it still cleans up", func(t *testing.T) {
+	t.Run("interrupt cleans up", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t)
 		cmd := exec.CommandContext(t.Context(), program, "-redis", server.Addr)
@@ -132,7 +134,7 @@ func TestProgram(t *testing.T) {
 		})
 	})
 
-	t.Run("without a server at the address it says so", func(t *testing.T) {
+	t.Run("no server at the address", func(t *testing.T) {
 		t.Parallel()
 		_, complaints, status := play(t, program, "-redis", "127.0.0.1:1")
 		if status != 2 || !strings.Contains(complaints, "127.0.0.1:1") {
@@ -140,7 +142,7 @@ func TestProgram(t *testing.T) {
 		}
 	})
 
-	t.Run("an argument that it does not know is refused", func(t *testing.T) {
+	t.Run("unknown argument", func(t *testing.T) {
 		t.Parallel()
 		if _, complaints, status := play(t, program, "now"); status != 2 || !strings.Contains(complaints, `"now"`) {
 			t.Errorf("exit status %d, want 2; complaints: %q", status, complaints)
@@ -151,7 +153,8 @@ func TestProgram(t *testing.T) {
 func TestVerdicts(t *testing.T) {
 	t.Parallel()
 
-	t.Run("each scene tells the kit from the naive way", func(t *testing.T) {
+	// Each scene distinguishes the kit from the naive way.
+	t.Run("kit and naive way swapped", func(t *testing.T) {
 		t.Parallel()
 		var out strings.Builder
 		status, err := pitfalls.RunSwapped(t.Context(), &out, "")
@@ -174,12 +177,12 @@ func TestVerdicts(t *testing.T) {
 		status                       int
 		want                         string
 	}{
-		{"a failure where it should be and none where not is success", true, false, false, 0, "0 not as expected, 0 not played"},
-		{"a failure that did not occur is not", false, false, false, 1, "1 not as expected, 0 not played"},
-		{"a failure of the kit is not", true, true, false, 1, "1 not as expected, 0 not played"},
-		{"both wrong is not", false, true, false, 1, "2 not as expected, 0 not played"},
-		{"a scene that could not be played is not", true, false, true, 2, "0 not as expected, 1 not played"},
-		{"a failure of the kit counts more than what could not be played", true, true, true, 1, "1 not as expected, 1 not played"},
+		{"naive fails, kit holds", true, false, false, 0, "0 not as expected, 0 not played"},
+		{"naive holds, kit holds", false, false, false, 1, "1 not as expected, 0 not played"},
+		{"naive fails, kit fails", true, true, false, 1, "1 not as expected, 0 not played"},
+		{"naive holds, kit fails", false, true, false, 1, "2 not as expected, 0 not played"},
+		{"scene not played", true, false, true, 2, "0 not as expected, 1 not played"},
+		{"kit fails, scene not played", true, true, true, 1, "1 not as expected, 1 not played"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -194,7 +197,7 @@ func TestVerdicts(t *testing.T) {
 		})
 	}
 
-	t.Run("a run that is cut short is no success", func(t *testing.T) {
+	t.Run("run cut short", func(t *testing.T) {
 		t.Parallel()
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		defer cancel()

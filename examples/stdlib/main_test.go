@@ -16,10 +16,10 @@ func TestStdlib(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	for where, args := range map[string]func(t *testing.T) []string{
-		"the embedded Redis": func(*testing.T) []string { return nil },
-		"a real Redis":       func(t *testing.T) []string { return []string{"-redis", testserver.StartRedis(t).Addr} },
+		"embedded Redis": func(*testing.T) []string { return nil },
+		"real Redis":     func(t *testing.T) []string { return []string{"-redis", testserver.StartRedis(t).Addr} },
 	} {
-		t.Run("an order is charged once on "+where, func(t *testing.T) {
+		t.Run(where, func(t *testing.T) {
 			t.Parallel()
 			out, err := exec.CommandContext(t.Context(), program, args(t)...).CombinedOutput()
 			if err != nil || !strings.Contains(string(out), "20 clicks: 1 charged, ") || !strings.Contains(string(out), "asked again: 201 receipt 1 for order:") {

@@ -19,7 +19,8 @@ func TestWorker(t *testing.T) {
 		"the embedded Redis": func(*testing.T) string { return "" },
 		"a real Redis":       func(t *testing.T) string { return testserver.StartRedis(t).Addr },
 	} {
-		t.Run("no booking is lost, and the job runs once a tick, on "+name, func(t *testing.T) {
+		// No booking is lost, and the job runs once for each tick.
+		t.Run("bookings and job on "+name, func(t *testing.T) {
 			t.Parallel()
 			out, status := run(t, program, "-redis", addr(t))
 			// A machine on which a task takes a second to start is too busy, which is
@@ -37,21 +38,21 @@ func TestWorker(t *testing.T) {
 			}
 		})
 	}
-	t.Run("without locks bookings are lost", func(t *testing.T) {
+	t.Run("without locks", func(t *testing.T) {
 		t.Parallel()
 		out, status := run(t, program, "-unlocked", "-ticks", "1")
 		if status != 1 || strings.Contains(out, " 0 accounts wrong") {
 			t.Errorf("exit status %d:\n%s", status, out)
 		}
 	})
-	t.Run("a run without locks that does no harm fails loudly", func(t *testing.T) {
+	t.Run("harmless run without locks", func(t *testing.T) {
 		t.Parallel()
 		out, status := run(t, program, "-unlocked", "-tasks", "1", "-ticks", "1")
 		if status != 2 || !strings.Contains(out, "shows nothing") {
 			t.Errorf("exit status %d:\n%s", status, out)
 		}
 	})
-	t.Run("what it cannot do it says, with status 2", func(t *testing.T) {
+	t.Run("errors exit with status 2", func(t *testing.T) {
 		t.Parallel()
 		for want, args := range map[string][]string{
 			"at least 1": {"-accounts", "0"},

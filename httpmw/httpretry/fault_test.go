@@ -251,7 +251,7 @@ func TestStorm(t *testing.T) {
 			t.Errorf("%d orders were charged twice", twice)
 		}
 	})
-	t.Run("a server that ignores the key is noticed", func(t *testing.T) {
+	t.Run("server that ignores the key", func(t *testing.T) {
 		t.Parallel()
 		if _, twice := storm(t, false); twice == 0 {
 			t.Error("no order was charged twice")

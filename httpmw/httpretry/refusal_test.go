@@ -57,18 +57,18 @@ func TestRefusals(t *testing.T) {
 		tries   int
 		charges int
 	}{
-		"422, mismatch":                  {first: paidBefore, key: "k", body: text("6 euros"), status: 422, kind: "idempotency-mismatch", tries: 1, charges: 1},
-		"422 after a lost reply":         {first: paidBefore, key: "k", body: text("6 euros"), lost: true, status: 422, unknown: true, tries: 2, charges: 1},
-		"410, unreplayable":              {inside: events, first: paidBefore, key: "k", status: 410, kind: "idempotency-unreplayable", tries: 1, charges: 1},
-		"410 after a lost reply":         {inside: events, key: "k", lost: true, status: 410, unknown: true, tries: 2, charges: 1},
-		"400, key not allowed":           {key: `"k`, status: 400, kind: "idempotency-key-invalid", tries: 1},
-		"400 after a lost reply":         {key: `"k`, lost: true, status: 400, unknown: true, tries: 2},
-		"409, indeterminate":             {opts: []once.Option{once.AtMostOnce()}, inside: dies, key: "k", status: 409, unknown: true, tries: 2, charges: 1},
-		"replay after a lost reply":      {key: "k", lost: true, status: 201, tries: 2, charges: 1},
-		"body without GetBody":           {key: "k", body: stream, status: 201, tries: 1, charges: 1},
-		"lost reply without GetBody":     {key: "k", body: stream, lost: true, unknown: true, tries: 1, charges: 1},
-		"lost reply of a host not named": {key: "k", lost: true, unnamed: true, tries: 1, charges: 1},
-		"another key":                    {first: paidBefore, key: "other", status: 201, tries: 1, charges: 2},
+		"422, mismatch":              {first: paidBefore, key: "k", body: text("6 euros"), status: 422, kind: "idempotency-mismatch", tries: 1, charges: 1},
+		"422 after a lost reply":     {first: paidBefore, key: "k", body: text("6 euros"), lost: true, status: 422, unknown: true, tries: 2, charges: 1},
+		"410, unreplayable":          {inside: events, first: paidBefore, key: "k", status: 410, kind: "idempotency-unreplayable", tries: 1, charges: 1},
+		"410 after a lost reply":     {inside: events, key: "k", lost: true, status: 410, unknown: true, tries: 2, charges: 1},
+		"400, key not allowed":       {key: `"k`, status: 400, kind: "idempotency-key-invalid", tries: 1},
+		"400 after a lost reply":     {key: `"k`, lost: true, status: 400, unknown: true, tries: 2},
+		"409, indeterminate":         {opts: []once.Option{once.AtMostOnce()}, inside: dies, key: "k", status: 409, unknown: true, tries: 2, charges: 1},
+		"replay after a lost reply":  {key: "k", lost: true, status: 201, tries: 2, charges: 1},
+		"body without GetBody":       {key: "k", body: stream, status: 201, tries: 1, charges: 1},
+		"lost reply without GetBody": {key: "k", body: stream, lost: true, unknown: true, tries: 1, charges: 1},
+		"lost reply of another host": {key: "k", lost: true, unnamed: true, tries: 1, charges: 1},
+		"another key":                {first: paidBefore, key: "other", status: 201, tries: 1, charges: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

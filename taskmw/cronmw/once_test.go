@@ -128,7 +128,7 @@ func TestOnce(t *testing.T) {
 			t.Errorf("%d runs, the closest two %v apart", n, least)
 		}
 	})
-	sim(t, "without a time to keep the lock", func(t *testing.T) {
+	sim(t, "without a keep time", func(t *testing.T) {
 		if _, n := minute(t, time.Millisecond, time.Millisecond).closest(); n < 170 {
 			t.Errorf("%d runs: this shows nothing", n)
 		}
@@ -159,7 +159,7 @@ func TestOnce(t *testing.T) {
 			t.Errorf("%d runs", ran)
 		}
 	})
-	sim(t, "lost lock is logged, panic goes on", func(t *testing.T) {
+	sim(t, "lost lock logged, panic goes on", func(t *testing.T) {
 		store, logger := &down{Store: memstore.New()}, &log{}
 		wrap := cronmw.Once(newLocker(t, store), "report", keep, logger)
 		wrap(cron.FuncJob(func() {

@@ -107,13 +107,15 @@ func count(long int) int {
 func TestHistories(t *testing.T) {
 	testserver.RequireRedis(t)
 	for i := range count(150) {
-		t.Run(fmt.Sprintf("eight processes under a nemesis look like one lock, run %d", i+1), func(t *testing.T) {
+		// Eight processes under a nemesis look like one lock.
+		t.Run(fmt.Sprintf("nemesis, run %d", i+1), func(t *testing.T) {
 			t.Parallel()
 			run(t, false)
 		})
 	}
 	for i := range count(50) {
-		t.Run(fmt.Sprintf("where the server forgets, the register takes no stale write, run %d", i+1), func(t *testing.T) {
+		// The register takes no stale write.
+		t.Run(fmt.Sprintf("server that forgets, run %d", i+1), func(t *testing.T) {
 			t.Parallel()
 			run(t, true)
 		})
