@@ -245,9 +245,9 @@ func TestRoundTrips(t *testing.T) {
 	}
 	trips("extension of 512", 1, func() { all(0) })
 	many[0] = claimed()
-	trips("extension of 512, of which one is lost", 4, func() { all(1) })
+	trips("extension of 512, one lost", 4, func() { all(1) })
 	trips("release", 1, func() { release(t, s, c) })
-	trips("acquire of a key that was used before", 1, func() { acquire(t, s, c) })
+	trips("acquire of a used key", 1, func() { acquire(t, s, c) })
 	run := claimed()
 	run.Record = &store.Record{Value: []byte("begun"), Retain: time.Minute}
 	trips("a run", 2, func() { acquire(t, s, run) })

@@ -40,12 +40,13 @@ func TestLine(t *testing.T) {
 			[]bool{true, true, false, false},
 		},
 		{
-			"a light claim does not pass a heavy one with another limit",
+			// The limits differ.
+			"light claim behind a heavy one",
 			[]string{child("a", 3, 5, 1), child("b", 3, 5, 2), child("c", 1, 100, 3)},
 			[]bool{true, false, false},
 		},
 		{
-			"a further hold is counted at its owner's place",
+			"further hold at its owner's place",
 			[]string{
 				child("a", all, all, 1), child("b", all, all, 2),
 				"r." + strconv.FormatInt(all, 36) + "." + strconv.FormatInt(all, 36) + ".a.more.nonce.1.zz.0000000003",
@@ -53,7 +54,7 @@ func TestLine(t *testing.T) {
 			[]bool{true, false, true},
 		},
 		{
-			"also when the first one is gone",
+			"further hold without the first",
 			[]string{
 				child("b", all, all, 2),
 				"r." + strconv.FormatInt(all, 36) + "." + strconv.FormatInt(all, 36) + ".a.more.nonce.1.zz.0000000003",
@@ -61,12 +62,13 @@ func TestLine(t *testing.T) {
 			[]bool{false, true},
 		},
 		{
-			"nor does it pass a claim of which only a copy is left",
+			"light claim behind a copy",
 			[]string{child("b", 2, 3, 1), "p.3.3.a.lease-a.nonce.2.zz.0000000004", child("c", 1, all, 5)},
 			[]bool{true, false, false},
 		},
 		{
-			"a caller that re-entered for reading and for writing has both when the first hold is gone",
+			// A caller that re-entered for reading and for writing has both holds.
+			"reader and writer without first hold",
 			[]string{
 				"r.1." + strconv.FormatInt(all, 36) + ".a.read.nonce.1.zz.0000000003", child("d", 1, all, 4),
 				"r." + strconv.FormatInt(all, 36) + "." + strconv.FormatInt(all, 36) + ".a.write.nonce.1.zz.0000000005",
@@ -74,7 +76,7 @@ func TestLine(t *testing.T) {
 			[]bool{true, false, true},
 		},
 		{
-			"an owner that asked twice at once has both",
+			"owner that asked twice at once",
 			[]string{
 				child("a", all, all, 1),
 				"h." + strconv.FormatInt(all, 36) + "." + strconv.FormatInt(all, 36) + ".a.more.nonce.0000000002",

@@ -11,23 +11,23 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-const buffered = "a buffer that is written at the end"
+const buffered = "buffer"
 
 // outside are the outer middlewares. Each of them, except "nothing", replaces the writer
 // and examines the response at a different time.
 var outside = map[string]gin.HandlerFunc{
 	"nothing":          func(*gin.Context) {},
 	"gin-contrib/gzip": gzip.Gzip(gzip.DefaultCompression),
-	"an ETag of the first bytes": replace(func(w gin.ResponseWriter) (gin.ResponseWriter, func()) {
+	"ETag": replace(func(w gin.ResponseWriter) (gin.ResponseWriter, func()) {
 		return &tagging{ResponseWriter: w}, nil
 	}),
-	"a signature at the first byte": replace(func(w gin.ResponseWriter) (gin.ResponseWriter, func()) {
+	"signature": replace(func(w gin.ResponseWriter) (gin.ResponseWriter, func()) {
 		return &signing{ResponseWriter: w}, nil
 	}),
-	"a decision with the status": replace(func(w gin.ResponseWriter) (gin.ResponseWriter, func()) {
+	"early status": replace(func(w gin.ResponseWriter) (gin.ResponseWriter, func()) {
 		return &early{w}, nil
 	}),
-	"a compression of what is long": replace(func(w gin.ResponseWriter) (gin.ResponseWriter, func()) {
+	"compression": replace(func(w gin.ResponseWriter) (gin.ResponseWriter, func()) {
 		z := &zipping{ResponseWriter: w}
 		return z, z.end
 	}),

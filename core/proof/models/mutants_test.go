@@ -9,35 +9,36 @@ type mutant struct {
 
 var mutants = []mutant{
 	{
-		"store", "a release does not look whose hold it ends",
+		"store", "release without compare",
 		":: hold[l] -> hold[l] = 0; ans = OK", ":: hold[0] || hold[1] || hold[2] -> hold[0] = 0; hold[1] = 0; hold[2] = 0; ans = OK", "BACKED", true,
 	},
-	{"store", "a release leaves no tombstone", "(isLate(l, ACQUIRE) -> TTL : 0); ans", "0; ans", "CLEAN", true},
-	{"store", "the trust outlasts the hold", "#define TRUST 1", "#define TRUST 2", "BACKED", false},
-	{"store", "an extension creates a hold", "	:: else -> ans = LOST", "	:: else -> hold[l] = TTL; ans = OK", "CLEAN", true},
+	{"store", "release without a tombstone", "(isLate(l, ACQUIRE) -> TTL : 0); ans", "0; ans", "CLEAN", true},
+	{"store", "trust outlasts the hold", "#define TRUST 1", "#define TRUST 2", "BACKED", false},
+	{"store", "extension creates a hold", "	:: else -> ans = LOST", "	:: else -> hold[l] = TTL; ans = OK", "CLEAN", true},
 	{
-		"store", "the token of a grant is not raised",
+		"store", "grant repeats the token",
 		"raise(); hold[l] = TTL; ans = GRANTED; printf(\"do acquire %d GRANTED new", "hold[l] = TTL; ans = GRANTED; printf(\"do acquire %d GRANTED again", "FENCED", true,
 	},
 	{
-		"store", "a clean-up is over when a hold is released",
+		"store", "clean-up ends after one release",
 		"reply[l] == OK && unsure -> goto giveBack", "reply[l] == OK && unsure -> settled = settled || late != NONE && lateOf == l; leave(l)", "CLEAN", false,
 	},
-	{"store", "a claim is admitted beside a holder", "#define taken (hold[0] || hold[1] || hold[2] || kept)", "#define taken kept", "FENCED", true},
-	{"passing", "a hold is passed on with its token", "tokens++; must", "must", "FENCED", false},
-	{"passing", "a hold is passed on more often than it has tokens", "trust[0] && tokens < STEP", "trust[0]", "FENCED", false},
-	{"passing", "a release that passes the hold on does not ask", "was = hold[0] > 0; send(0, EXTEND)", "must(HEARD, hold[0]); waits = false", "HEARD", false},
+	{"store", "claim admitted beside a holder", "#define taken (hold[0] || hold[1] || hold[2] || kept)", "#define taken kept", "FENCED", true},
+	{"passing", "passed on with its token", "tokens++; must", "must", "FENCED", false},
+	{"passing", "passed on beyond its tokens", "trust[0] && tokens < STEP", "trust[0]", "FENCED", false},
+	// A release that passes the hold on does not ask the store.
+	{"passing", "release confirms nothing", "was = hold[0] > 0; send(0, EXTEND)", "must(HEARD, hold[0]); waits = false", "HEARD", false},
 	{
-		"passing", "a release is answered by a call that was sent before",
+		"passing", "release answered by earlier call",
 		"was = hold[0] > 0; send(0, EXTEND)", "was = hold[0] > 0; if :: call[0] == NONE -> send(0, EXTEND) :: else fi", "HEARD", false,
 	},
 	{
-		"passing", "a guess about the release is an answer",
+		"passing", "guessed release is an answer",
 		"reply[3] == LOST && (!waits || lost) -> break", "reply[3] == LOST && (!waits || lost) -> must(HEARD, !waits || was || !unsure); break", "HEARD", false,
 	},
-	{"passing", "a revoked key is free at once", "kept = hold[l]; whose = l; hold[l] = 0", "hold[l] = 0", "BACKED", false},
-	{"once", "an overtaken run saves its answer", ":: c == SAVE && (hold[l]", ":: c == SAVE && (true || hold[l]", "FINAL", true},
-	{"once", "an answered call runs again", "#define answered done", "#define answered false", "COUNTED", true},
-	{"once", "a run that has died is not noticed", "seen[l] == 1", "seen[l] > 0", "COUNTED", false},
-	{"once", "an undo takes back another lease's run", ":: beginner == l + 1 && (fresh || has0)", ":: beginner && (fresh || has0)", "COUNTED", true},
+	{"passing", "revoked key is free", "kept = hold[l]; whose = l; hold[l] = 0", "hold[l] = 0", "BACKED", false},
+	{"once", "overtaken run saves its answer", ":: c == SAVE && (hold[l]", ":: c == SAVE && (true || hold[l]", "FINAL", true},
+	{"once", "answered call runs again", "#define answered done", "#define answered false", "COUNTED", true},
+	{"once", "dead run is not noticed", "seen[l] == 1", "seen[l] > 0", "COUNTED", false},
+	{"once", "undo of another lease's run", ":: beginner == l + 1 && (fresh || has0)", ":: beginner && (fresh || has0)", "COUNTED", true},
 }
