@@ -61,7 +61,7 @@ func TestProofBounds(t *testing.T) {
 	}
 }
 
-func TestProofBoundsAreCompared(t *testing.T) {
+func TestProofBounds_Compared(t *testing.T) {
 	t.Parallel()
 	for text, fine := range map[string]bool{
 		"10 ms (`core.passTime`)":                                  true,

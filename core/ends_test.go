@@ -52,7 +52,7 @@ func (e *ends) judge(t *testing.T) int {
 	return len(e.acquired)
 }
 
-func TestEachAcquiredHasOneEnd(t *testing.T) {
+func TestAcquired_OneEnd(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(t *testing.T, l *core.Locker, store *scripted, lease *core.Lease){
 		"released": func(t *testing.T, _ *core.Locker, _ *scripted, lease *core.Lease) { release(t, lease) },

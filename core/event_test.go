@@ -105,9 +105,9 @@ var scenes = map[core.Kind]func(t *testing.T, l *core.Locker, store *scripted){
 	core.Misused: func(t *testing.T, l *core.Locker, _ *scripted) { // only adapters report it
 		adapter.Observe(t.Context(), l, core.Event{Kind: core.Misused, Name: "order", Err: errBroken})
 	},
-	core.NodeOut:  nil, // only redlock reports it: TestRestartedNodeIsNotBackBeforeItCounts
+	core.NodeOut:  nil, // only redlock reports it: TestRestartedNode_BackWhenItCounts
 	core.NodeBack: nil,
-	core.Revoked:  nil, // only inspect reports it: TestRevokedIsNotified
+	core.Revoked:  nil, // only inspect reports it: TestRevoke_Notified
 }
 
 // calls makes n equal calls of a new once.Once, and returns the Once.

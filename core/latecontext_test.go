@@ -105,9 +105,9 @@ func TestLateContext(t *testing.T) {
 	})
 }
 
-// TestContextIsUsedAgain checks leases under contexts that are reused for another
+// TestContext_UsedAgain checks leases under contexts that are reused for another
 // request, like the contexts of gin.
-func TestContextIsUsedAgain(t *testing.T) {
+func TestContext_UsedAgain(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(t *testing.T, store *scripted, lease *core.Lease){
 		"lost": func(t *testing.T, store *scripted, _ *core.Lease) {
@@ -167,9 +167,9 @@ func (p *pooled) Err() error                  { return (*p.of.Load()).Err() }
 func (p *pooled) Value(key any) any           { return (*p.of.Load()).Value(key) }
 func (p *pooled) Deadline() (time.Time, bool) { return (*p.of.Load()).Deadline() }
 
-// TestDeadlineIsNotLate checks that a pause inside Deadline does not make the result
+// TestDeadline_NotLate checks that a pause inside Deadline does not make the result
 // later.
-func TestDeadlineIsNotLate(t *testing.T) {
+func TestDeadline_NotLate(t *testing.T) {
 	t.Parallel()
 	sim(t, "pause while it is computed", func(t *testing.T) {
 		l, _ := setup(t)

@@ -70,9 +70,9 @@ func noMutex() {
 	}
 }
 
-// TestMutexesAreTakenInOrder runs tests of each part of the engine, and watches the
+// TestMutexes_InOrder runs tests of each part of the engine, and watches the
 // mutexes.
-func TestMutexesAreTakenInOrder(t *testing.T) {
+func TestMutexes_InOrder(t *testing.T) {
 	t.Cleanup(watchMutexes(func(text string) { t.Error(text) }))
 	for name, test := range map[string]func(t *testing.T){
 		"passing on": TestPassingOnUnderFaults, "close": TestClose,
@@ -90,7 +90,7 @@ type (
 func (one) Rank() int { return 1 }
 func (two) Rank() int { return 2 }
 
-func TestMutexesOutOfOrderAreReported(t *testing.T) {
+func TestMutexes_OutOfOrder(t *testing.T) {
 	var texts []string
 	defer watchMutexes(func(text string) { texts = append(texts, text) })()
 	var a, b order.Mutex[one]

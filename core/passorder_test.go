@@ -50,7 +50,7 @@ func next(t *testing.T, l *core.Locker, o ...core.AcquireOption) (holder *core.L
 	return holder, ch
 }
 
-func TestPassingOnKeepsOrder(t *testing.T) {
+func TestPassingOn_Order(t *testing.T) {
 	t.Parallel()
 	// Goroutines of one process use a key one after the other with few calls, for short
 	// and for long holds.

@@ -27,9 +27,9 @@ func allocated(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// TestWhatACallCosts checks that the memory for reading a key grows at most in proportion
+// TestCall_Cost checks that the memory for reading a key grows at most in proportion
 // to the request, and limits the memory for the fingerprints of large requests.
-func TestWhatACallCosts(t *testing.T) {
+func TestCall_Cost(t *testing.T) {
 	const length = 4 << 20 // grpc-go's default limit for a message that it receives
 	long := strings.Repeat("x", length)
 	many := metadata.MD{}

@@ -27,11 +27,11 @@ func allocated(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// TestWhatARequestCosts checks that the cost of reading a key grows at most in
+// TestRequest_Cost checks that the cost of reading a key grows at most in
 // proportion to the request.
-func TestWhatARequestCosts(t *testing.T) { testWhatARequestCosts(t, onGin) } // stdmw takes keys from the same sources
+func TestRequest_Cost(t *testing.T) { testRequest_Cost(t, onGin) } // stdmw takes keys from the same sources
 
-func testWhatARequestCosts(t *testing.T, mw framework) {
+func testRequest_Cost(t *testing.T, mw framework) {
 	const (
 		length    = 1 << 20 // the maximum length of a body that is read
 		factor    = 100     // a parsed field of three bytes takes a string, a slice of strings, and a map entry

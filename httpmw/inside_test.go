@@ -128,11 +128,11 @@ func testGivenUpInside(t *testing.T, mw framework) {
 	})
 }
 
-// TestStatusAfterTheClientHasLeft checks that a status is a response, even if the
+// TestStatus_ClientLeft checks that a status is a response, even if the
 // client has disconnected before.
-func TestStatusAfterTheClientHasLeft(t *testing.T) { onEachKey(t, testStatusAfterTheClientHasLeft) }
+func TestStatus_ClientLeft(t *testing.T) { onEachKey(t, testStatus_ClientLeft) }
 
-func testStatusAfterTheClientHasLeft(t *testing.T, mw framework) {
+func testStatus_ClientLeft(t *testing.T, mw framework) {
 	t.Parallel()
 	s, runs, began := mw.newSite(t), atomic.Int32{}, make(chan struct{})
 	s.POST("/", mw.Idempotent(s.runs(), mw.AnyCaller()), func(c *gin.Context) {
@@ -163,11 +163,11 @@ func testStatusAfterTheClientHasLeft(t *testing.T, mw framework) {
 	}
 }
 
-// TestKeepIsNotAskedAboutRefusals checks that a KeepIf that stores everything does not
+// TestKeepIf_Refusals checks that a KeepIf that stores everything does not
 // store the refusals of an inner Lock.
-func TestKeepIsNotAskedAboutRefusals(t *testing.T) { onEachKey(t, testKeepIsNotAskedAboutRefusals) }
+func TestKeepIf_Refusals(t *testing.T) { onEachKey(t, testKeepIf_Refusals) }
 
-func testKeepIsNotAskedAboutRefusals(t *testing.T, mw framework) {
+func testKeepIf_Refusals(t *testing.T, mw framework) {
 	t.Parallel()
 	all := mw.KeepIf(func(httpmw.Kept) bool { return true })
 	s := mw.newSite(t)

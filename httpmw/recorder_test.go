@@ -114,12 +114,12 @@ func (u *upper) Write(data []byte) (int, error) {
 	return u.ResponseWriter.WriteString(strings.ToUpper(string(data)))
 }
 
-// TestAnswersAreTheSame checks that the first response is the same as without the
+// TestAnswers_Unchanged checks that the first response is the same as without the
 // middleware. The replay is the same too, except for the parts that must not be
 // replayed.
-func TestAnswersAreTheSame(t *testing.T) { onEachKey(t, testAnswersAreTheSame) }
+func TestAnswers_Unchanged(t *testing.T) { onEachKey(t, testAnswers_Unchanged) }
 
-func testAnswersAreTheSame(t *testing.T, mw framework) {
+func testAnswers_Unchanged(t *testing.T, mw framework) {
 	t.Parallel()
 	for name, handler := range handlers {
 		t.Run(name, func(t *testing.T) {

@@ -23,9 +23,9 @@ type packing struct {
 
 func (p packing) Write(data []byte) (int, error) { return p.zip.Write(data) }
 
-func TestReplaysSayTheirLength(t *testing.T) { onEachKey(t, testReplaysSayTheirLength) }
+func TestReplay_Length(t *testing.T) { onEachKey(t, testReplay_Length) }
 
-func testReplaysSayTheirLength(t *testing.T, mw framework) {
+func testReplay_Length(t *testing.T, mw framework) {
 	t.Parallel()
 	for _, length := range []int{0, 100, 2049, 100_000} {
 		body := strings.Repeat("x", length)

@@ -51,7 +51,7 @@ func TestStop(t *testing.T) {
 	})
 }
 
-func TestMarksEndWithTheirDo(t *testing.T) {
+func TestMarks_EndWithDo(t *testing.T) {
 	t.Parallel()
 	bubble(t, "mark of an inner Do", func(t *testing.T) {
 		for name, inner := range map[string]func(context.Context) (string, error){

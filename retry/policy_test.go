@@ -27,7 +27,7 @@ func draw(p retry.Policy, n int) []time.Duration {
 	return out
 }
 
-func TestThePausesOfAPolicy(t *testing.T) {
+func TestPolicy_Pauses(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name   string
@@ -62,7 +62,7 @@ func TestThePausesOfAPolicy(t *testing.T) {
 	}
 }
 
-func TestTheNamedPolicies(t *testing.T) {
+func TestNamedPolicies(t *testing.T) {
 	t.Parallel()
 	type span struct{ low, high time.Duration }
 	for _, c := range []struct {
@@ -96,7 +96,7 @@ func TestTheNamedPolicies(t *testing.T) {
 	}
 }
 
-func TestJitterStaysBelowMax(t *testing.T) {
+func TestJitter_BelowMax(t *testing.T) {
 	t.Parallel()
 	const n = 4000
 	p := retry.Policy{Initial: time.Second, Max: time.Second, Jitter: 0.5}
@@ -121,7 +121,7 @@ func TestJitterStaysBelowMax(t *testing.T) {
 	}
 }
 
-func TestValidateNamesTheField(t *testing.T) {
+func TestValidate_Field(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name   string
@@ -165,7 +165,7 @@ func TestValidateNamesTheField(t *testing.T) {
 	}
 }
 
-func TestRunsOfOnePolicy(t *testing.T) {
+func TestPolicy_Runs(t *testing.T) {
 	t.Parallel()
 	p := retry.Policy{Initial: ms, Max: 16 * ms, Multiplier: 2, Attempts: 7}
 	want := []time.Duration{ms, 2 * ms, 4 * ms, 8 * ms, 16 * ms, 16 * ms}

@@ -96,7 +96,7 @@ func TestDo(t *testing.T) {
 	})
 }
 
-func TestDoAndItsCaller(t *testing.T) {
+func TestDo_Caller(t *testing.T) {
 	t.Parallel()
 	bubble(t, "operation gets the context", func(t *testing.T) {
 		type key struct{}
@@ -135,7 +135,7 @@ func TestDoAndItsCaller(t *testing.T) {
 	})
 }
 
-func TestAFirstSuccessAllocatesNothing(t *testing.T) {
+func TestDo_Allocations(t *testing.T) {
 	ctx := t.Context()
 	op := func(context.Context) (int, error) { return 1, nil }
 	if n := testing.AllocsPerRun(100, func() { _, _ = retry.Do(ctx, retry.Hiccup, op) }); n != 0 {

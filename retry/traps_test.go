@@ -15,7 +15,7 @@ import (
 // Each case in this file checks that Do avoids a trap of
 // github.com/cenkalti/backoff/v4.
 
-func TestThePaceIsThePolicys(t *testing.T) {
+func TestDo_Pace(t *testing.T) {
 	t.Parallel()
 	bubble(t, "zero fields are no hot loop", func(t *testing.T) {
 		for fields := range 16 {
@@ -74,7 +74,7 @@ func TestThePaceIsThePolicys(t *testing.T) {
 	})
 }
 
-func TestAContextThatEnds(t *testing.T) {
+func TestDo_ContextDone(t *testing.T) {
 	t.Parallel()
 	bubble(t, "context done before", func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -111,7 +111,7 @@ func TestAContextThatEnds(t *testing.T) {
 	})
 }
 
-func TestAContextThatEndsWhileTheOperationRuns(t *testing.T) {
+func TestDo_ContextDoneDuringRun(t *testing.T) {
 	t.Parallel()
 	bubble(t, "context canceled during the operation", func(t *testing.T) {
 		for _, p := range []retry.Policy{retry.LockWait, retry.None} {
@@ -152,7 +152,7 @@ func TestAContextThatEndsWhileTheOperationRuns(t *testing.T) {
 	})
 }
 
-func TestADeadline(t *testing.T) {
+func TestDo_Deadline(t *testing.T) {
 	t.Parallel()
 	bubble(t, "pause reaches the deadline", func(t *testing.T) {
 		for _, left := range []time.Duration{40 * ms, time.Hour} { // the time to the deadline; the pause is an hour

@@ -14,9 +14,9 @@ import (
 	"github.com/lockkit/lockkit/taskmw"
 )
 
-// TestWhatATaskCosts checks that a payload of any size and content is read in place,
+// TestTask_Cost checks that a payload of any size and content is read in place,
 // because the producer of a task decides its size.
-func TestWhatATaskCosts(t *testing.T) {
+func TestTask_Cost(t *testing.T) {
 	const length = 8 << 20
 	fill := func(head, text, tail string) []byte {
 		return []byte(head + strings.Repeat(text, (length-len(head)-len(tail))/len(text)) + tail)

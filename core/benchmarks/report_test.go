@@ -47,7 +47,7 @@ func reportOf() *Report {
 	return r
 }
 
-func TestRatiosAreTakenRoundByRoundToTheBestPeer(t *testing.T) {
+func TestRatios_BestPeer(t *testing.T) {
 	t.Parallel()
 	own, crowd := reportOf().Sections[0], reportOf().Sections[1]
 	for _, want := range []struct {
@@ -68,7 +68,7 @@ func TestRatiosAreTakenRoundByRoundToTheBestPeer(t *testing.T) {
 	}
 }
 
-func TestTargetsAreJudged(t *testing.T) {
+func TestTargets(t *testing.T) {
 	t.Parallel()
 	for i, want := range [][]string{
 		{"lockkit: cycles/s ≥ 1.50 × the best peer: 3 × true", "lockkit plain keys: cycles/s ≥ 1.70 × the best peer: 1.36 × false"},
@@ -102,7 +102,7 @@ func again(t *testing.T, r *Report) *Report {
 	return read
 }
 
-func TestTheChartIsDrawnFromTheResults(t *testing.T) {
+func TestChart_Results(t *testing.T) {
 	t.Parallel()
 	svg, err := again(t, reportOf()).chart()
 	if err != nil {
@@ -124,7 +124,7 @@ func TestTheChartIsDrawnFromTheResults(t *testing.T) {
 	}
 }
 
-func TestTheTableGoesBetweenTheMarkers(t *testing.T) {
+func TestTable_Markers(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "README.md")
 	if err := os.WriteFile(path, []byte("above\n"+readmeBegin+"\nold\n"+readmeEnd+"\nbelow\n"), 0o600); err != nil {

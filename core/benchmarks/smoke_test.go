@@ -63,7 +63,7 @@ var takePart = map[string]int{
 	"quorum": 4, "quorum-silent": 4, "quorum-five-silent": 4, "quorum-busy": 4, "quorum-busy-down": 4, "quorum-five-busy-down": 4,
 }
 
-func TestEveryScenarioRuns(t *testing.T) {
+func TestScenarios(t *testing.T) {
 	tally.ProofOnly(t)
 	t.Parallel()
 	takePart := maps.Clone(takePart)
@@ -162,7 +162,7 @@ func check(t *testing.T, s *Section, sc scenario, rows int) {
 	}
 }
 
-func TestALockThatExcludesNothingIsFoundOut(t *testing.T) {
+func TestSafety_LockWithoutEffect(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	c, err := contenderOf("nothing")
@@ -200,7 +200,7 @@ func TestALockThatExcludesNothingIsFoundOut(t *testing.T) {
 	}
 }
 
-func TestAPeersFailedRoundIsRepeated(t *testing.T) {
+func TestPeer_FailedRound(t *testing.T) {
 	t.Parallel()
 	b := &bench{ctx: t.Context(), report: newReport("smoke", "0"), log: io.Discard}
 	failing := func(times int) func(int) (outcome, error) {

@@ -73,7 +73,7 @@ func watched(t *testing.T, h http.Handler, secret string) *httptest.Server {
 	return server
 }
 
-func TestNoURLHasAKey(t *testing.T) {
+func TestURLs_WithoutKeys(t *testing.T) {
 	t.Parallel()
 	const secret = "person-4711"
 	onStores(t, func(t *testing.T, s core.Store) {
@@ -118,9 +118,9 @@ func TestNoURLHasAKey(t *testing.T) {
 	})
 }
 
-// TestOtherSitesGetNothingAsJSON checks that a page of another site can neither send a
+// TestJSON_OtherSites checks that a page of another site can neither send a
 // change nor read anything as JSON.
-func TestOtherSitesGetNothingAsJSON(t *testing.T) {
+func TestJSON_OtherSites(t *testing.T) {
 	t.Parallel()
 	st := memstore.New()
 	held := claim("order:1")

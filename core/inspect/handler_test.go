@@ -71,7 +71,7 @@ func nobody(*http.Request, inspect.Action) (string, error) {
 	return "", errors.New("order:1 is secret")
 }
 
-func TestNoKeysWithoutTheRight(t *testing.T) {
+func TestKeys_WithoutTheRight(t *testing.T) {
 	t.Parallel()
 	const secret = "person-4711"
 	onStores(t, func(t *testing.T, s core.Store) {
@@ -142,7 +142,7 @@ func ids(t testing.TB, in *inspect.Inspector, key string) (all []string) {
 	return all
 }
 
-func TestChangesNeedTheRight(t *testing.T) {
+func TestChanges_WithoutTheRight(t *testing.T) {
 	t.Parallel()
 	s := memstore.New()
 	c := claim("order:1")
@@ -188,7 +188,7 @@ func TestChangesNeedTheRight(t *testing.T) {
 	}
 }
 
-func TestReleaseNowAsksAgain(t *testing.T) {
+func TestReleaseNow_AsksAgain(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, s core.Store) {
 		c := claim("order:1")
@@ -225,7 +225,7 @@ func TestReleaseNowAsksAgain(t *testing.T) {
 	})
 }
 
-func TestTwoOperatorsRevokeOneHold(t *testing.T) {
+func TestRevoke_TwoOperators(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, s core.Store) {
 		h := inspect.Handler(newInspector(t, s), all("ann"))
@@ -251,7 +251,7 @@ func TestTwoOperatorsRevokeOneHold(t *testing.T) {
 	})
 }
 
-func TestRevokeOfAGoneHold(t *testing.T) {
+func TestRevoke_GoneHold(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, st core.Store) {
 		old, successor := claim("order:1"), claim("order:1")
@@ -275,7 +275,7 @@ func TestRevokeOfAGoneHold(t *testing.T) {
 	})
 }
 
-func TestFormsOfOtherSitesAreRefused(t *testing.T) {
+func TestForms_OtherSites(t *testing.T) {
 	t.Parallel()
 	s := memstore.New()
 	h := inspect.Handler(newInspector(t, s), all("ann"))
@@ -377,7 +377,7 @@ func hostileKeys() []string {
 	return keys
 }
 
-func TestKeysAreTextOnThePage(t *testing.T) {
+func TestPage_KeysAreText(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, store core.Store) {
 		h := inspect.Handler(newInspector(t, store), all("ann"))
@@ -423,7 +423,7 @@ func TestKeysAreTextOnThePage(t *testing.T) {
 	})
 }
 
-func TestCardsAreTextOnThePage(t *testing.T) {
+func TestPage_CardsAreText(t *testing.T) {
 	t.Parallel()
 	s := memstore.New()
 	const bad = `<script>alert("1")</script>`
@@ -458,9 +458,9 @@ func fill(t *testing.T, store core.Store, locks int) {
 	wg.Wait()
 }
 
-// TestListWhileKeysComeAndGo lists 10,000 locks while other keys are locked and
+// TestList_KeysComeAndGo lists 10,000 locks while other keys are locked and
 // released.
-func TestListWhileKeysComeAndGo(t *testing.T) {
+func TestList_KeysComeAndGo(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, store core.Store) {
 		const locks = 10_000
@@ -521,7 +521,7 @@ func (s slow) List(ctx context.Context, after string, most int) ([]store.State, 
 	return s.Store.List(ctx, after, most)
 }
 
-func TestOneListAtATime(t *testing.T) {
+func TestList_OneAtATime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store := slow{memstore.New(), make(chan struct{}, 9), make(chan struct{}), new(atomic.Int64), new(atomic.Int64)}
@@ -545,7 +545,7 @@ func TestOneListAtATime(t *testing.T) {
 	})
 }
 
-func TestKeysAreNotTakenFromURLs(t *testing.T) {
+func TestKeys_NotFromURLs(t *testing.T) {
 	t.Parallel()
 	s := memstore.New()
 	c := claim("order:1")
@@ -565,7 +565,7 @@ func TestKeysAreNotTakenFromURLs(t *testing.T) {
 	}
 }
 
-func TestReplicasShareASecret(t *testing.T) {
+func TestReplicas_SharedSecret(t *testing.T) {
 	t.Parallel()
 	store := memstore.New()
 	fill(t, store, 250)

@@ -87,7 +87,7 @@ func TestDigests(t *testing.T) {
 	}
 }
 
-func TestLookJoinsTheCards(t *testing.T) {
+func TestLook_Cards(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, s core.Store) {
 		l := newLocker(t, s)
@@ -132,9 +132,9 @@ func TestLookJoinsTheCards(t *testing.T) {
 	})
 }
 
-// TestLookFindsTheProcess checks that Look finds a process's card before the card lists
+// TestLook_Process checks that Look finds a process's card before the card lists
 // the hold, and returns data that only the card has.
-func TestLookFindsTheProcess(t *testing.T) {
+func TestLook_Process(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, s core.Store) {
 		l, other := newLocker(t, s), newLocker(t, s)
@@ -207,9 +207,9 @@ func TestNowWithoutCards(t *testing.T) {
 	}
 }
 
-// TestRevokedHolderLearnsFirst checks that a revoked holder is notified before the next
+// TestRevoke_HolderLearnsFirst checks that a revoked holder is notified before the next
 // holder gets the key.
-func TestRevokedHolderLearnsFirst(t *testing.T) {
+func TestRevoke_HolderLearnsFirst(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, store core.Store) {
 		lease := acquire(t, newLocker(t, store), "order:1", core.TTL(3*time.Second))
@@ -239,7 +239,7 @@ func TestRevokedHolderLearnsFirst(t *testing.T) {
 	})
 }
 
-func TestReleasedHolderLearnsLater(t *testing.T) {
+func TestRelease_HolderLearnsLater(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, store core.Store) {
 		lease := acquire(t, newLocker(t, store), "order:1", core.TTL(time.Minute))
@@ -262,7 +262,7 @@ var errVague = errors.New("no answer")
 
 func (vague) Revoke(context.Context, string, string, time.Duration) error { return errVague }
 
-func TestRevokedIsNotified(t *testing.T) {
+func TestRevoke_Notified(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex

@@ -42,7 +42,7 @@ func refused(t *testing.T, store core.Store, view, hold, right string) {
 	}
 }
 
-func TestPageNamesTheMissingRight(t *testing.T) {
+func TestPage_MissingRight(t *testing.T) {
 	t.Parallel()
 	t.Run("redis", func(t *testing.T) {
 		t.Parallel()

@@ -149,7 +149,7 @@ func TestMeasurements(t *testing.T) {
 	})
 }
 
-func TestHowAnAcquireEnded(t *testing.T) {
+func TestAcquire_Outcomes(t *testing.T) {
 	t.Parallel()
 	over, cancel := context.WithCancelCause(context.Background())
 	cancel(core.ErrLost) // as if the outer lease were lost
@@ -193,7 +193,7 @@ func TestHowAnAcquireEnded(t *testing.T) {
 	}
 }
 
-func TestLossesBeginWithZero(t *testing.T) {
+func TestLosses_BeginWithZero(t *testing.T) {
 	t.Parallel()
 	tel, p := observed(t)
 	for range 2 {

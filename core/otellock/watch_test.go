@@ -179,7 +179,7 @@ func TestWatch(t *testing.T) {
 	})
 }
 
-func TestNothingOfALease(t *testing.T) {
+func TestWatch_NothingOfALease(t *testing.T) {
 	t.Parallel()
 	tel, p := observed(t, otellock.WithAllAcquires(), otellock.WithHoldSpans())
 	l := newLocker(t, core.WithObserver(tel))

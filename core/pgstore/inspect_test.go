@@ -115,9 +115,9 @@ func TestRightsOfAnInspector(t *testing.T) {
 	}
 }
 
-// TestAListLeavesOutRowsOfOthers checks that List skips rows with keys that no Store has
+// TestList_RowsOfOthers checks that List skips rows with keys that no Store has
 // made.
-func TestAListLeavesOutRowsOfOthers(t *testing.T) {
+func TestList_RowsOfOthers(t *testing.T) {
 	t.Parallel()
 	server := database(t)
 	s := newStore(t, testclient.Postgres(t, server.URL()))

@@ -38,7 +38,7 @@ func (n *aged) restart(age time.Duration) {
 	n.info = store.NodeInfo{ID: n.info.ID + " again", Age: age}
 }
 
-func TestErrorsGiveTheReasonOfEachNode(t *testing.T) {
+func TestErrors_ReasonOfEachNode(t *testing.T) {
 	t.Parallel()
 	for _, early := range []bool{true, false} {
 		t.Run(fmt.Sprintf("quarantine, locked before %v", early), func(t *testing.T) {
@@ -128,10 +128,10 @@ func (n *mortal) Extend(ctx context.Context, claims []store.Claim) []store.Exten
 	return n.aged.Extend(ctx, claims)
 }
 
-// TestRestartedNodeIsNotBackBeforeItCounts restarts a server that answers a request
+// TestRestartedNode_BackWhenItCounts restarts a server that answers a request
 // before the Store has asked for its age. It checks that the node is reported as back
 // only when it counts.
-func TestRestartedNodeIsNotBackBeforeItCounts(t *testing.T) {
+func TestRestartedNode_BackWhenItCounts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var nodes []store.Store

@@ -142,9 +142,9 @@ func (s unnamed) Look(ctx context.Context, key string) (store.State, error) {
 	return state, err
 }
 
-// TestTheProcessDoesNotSplitAMajority checks that nodes that know the process and nodes
+// TestMajority_KnownProcess checks that nodes that know the process and nodes
 // that do not know it form one majority.
-func TestTheProcessDoesNotSplitAMajority(t *testing.T) {
+func TestMajority_KnownProcess(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		// Any two of these nodes include one that knows the process.

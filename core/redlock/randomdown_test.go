@@ -13,10 +13,10 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// TestTokensGrowOnServers checks that tokens grow from grant to grant, while up to two
+// TestTokens_OnServers checks that tokens grow from grant to grant, while up to two
 // of five servers are cut off. So consecutive grants usually come from different
 // majorities. hazard 34
-func TestTokensGrowOnServers(t *testing.T) {
+func TestTokens_OnServers(t *testing.T) {
 	t.Parallel()
 	var nodes []store.Store
 	var proxies []*testserver.Proxy

@@ -341,9 +341,9 @@ func TestStoreOnServers(t *testing.T) {
 	t.Run("of 3, plain keys", onPlainKeys)
 }
 
-// TestUnservedKindsAreRefusedEarly checks that a kind of lock that no majority can
+// TestUnservedKinds_RefusedEarly checks that a kind of lock that no majority can
 // serve is refused when the middleware is created, not with its first request.
-func TestUnservedKindsAreRefusedEarly(t *testing.T) {
+func TestUnservedKinds_RefusedEarly(t *testing.T) {
 	t.Parallel()
 	l, err := core.New(newStore(t, memstores(3)))
 	if err != nil {

@@ -166,9 +166,9 @@ func TestShared(t *testing.T) {
 // prints the server's address, and waits.
 const diesWith = "TESTSERVER_DIES_WITH"
 
-// TestZooKeeperDiesWithTheTestProcess checks that no server keeps running after a test
+// TestZooKeeper_TestProcessDies checks that no server keeps running after a test
 // process was killed.
-func TestZooKeeperDiesWithTheTestProcess(t *testing.T) {
+func TestZooKeeper_TestProcessDies(t *testing.T) {
 	if os.Getenv(diesWith) != "" {
 		os.Stdout.WriteString("\nserver " + testserver.StartZooKeeper(t).Addr + "\n")
 		select {}

@@ -78,9 +78,9 @@ func TestTokensOverARestart(t *testing.T) {
 	}
 }
 
-// TestNoTokensAreLeft exhausts the tokens below 2^53. Then claims are granted without a
+// TestTokens_NoneLeft exhausts the tokens below 2^53. Then claims are granted without a
 // token, and claims that require one are refused.
-func TestNoTokensAreLeft(t *testing.T) {
+func TestTokens_NoneLeft(t *testing.T) {
 	t.Parallel()
 	server := testserver.SharedZooKeeper(t)
 	s, conn := storeOn(t, session, []string{server})

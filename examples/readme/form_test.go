@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-func TestTheFirstPageIsShort(t *testing.T) {
+func TestFirstPage_Short(t *testing.T) {
 	text := read(t, "README.md")
 	if n := len(strings.Fields(text)); n > 1500 {
 		t.Errorf("README.md has %d words, 1,500 are allowed", n)
@@ -46,7 +46,7 @@ func anchors(text string) []string {
 	return all
 }
 
-func TestEveryLinkOfAPageLeadsSomewhere(t *testing.T) {
+func TestPages_Links(t *testing.T) {
 	for _, page := range append(pages(t), "README.zh-CN.md", "CHANGELOG.md", "CONTRIBUTING.md", "core/OPERATIONS.md", "core/DESIGN.md", "core/PROOF.md") {
 		for _, m := range link.FindAllStringSubmatch(read(t, page), -1) {
 			to, anchor := m[1], m[2]
@@ -68,7 +68,7 @@ func TestEveryLinkOfAPageLeadsSomewhere(t *testing.T) {
 	}
 }
 
-func TestTheChangelogHasItsForm(t *testing.T) {
+func TestChangelog_Form(t *testing.T) {
 	allowed := []string{"Added", "Changed", "Fixed", "Removed", "Security"}
 	section, entry, lines := "", 0, 0
 	for n, line := range strings.Split(read(t, "CHANGELOG.md"), "\n") {
@@ -106,9 +106,9 @@ func TestTheChangelogHasItsForm(t *testing.T) {
 	}
 }
 
-// TestThePathsToEditAreThere checks that each path in the tables of CONTRIBUTING.md
+// TestPathsToEdit checks that each path in the tables of CONTRIBUTING.md
 // exists.
-func TestThePathsToEditAreThere(t *testing.T) {
+func TestPathsToEdit(t *testing.T) {
 	found := 0
 	for line := range strings.Lines(read(t, "CONTRIBUTING.md")) {
 		if !strings.HasPrefix(line, "| ") {

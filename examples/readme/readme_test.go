@@ -159,7 +159,7 @@ type block struct {
 	name string // name of its package
 }
 
-func TestEveryREADMECompilesAndRuns(t *testing.T) {
+func TestREADME_CompilesAndRuns(t *testing.T) {
 	goTool, err := exec.LookPath("go")
 	if err != nil {
 		t.Skip("the go command is not in PATH")

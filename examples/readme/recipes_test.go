@@ -43,9 +43,9 @@ func TestRecipePages(t *testing.T) {
 	}
 }
 
-// TestPages_SayWhatTheyDoNotPromise checks the other pages that have to say what they do not
+// TestPages_Limits checks the other pages that have to say what they do not
 // promise.
-func TestPages_SayWhatTheyDoNotPromise(t *testing.T) {
+func TestPages_Limits(t *testing.T) {
 	t.Parallel()
 	for page, headings := range map[string][]string{
 		"httpmw/README.md":                  {"### What a key does not promise", "### What it does not promise"},

@@ -45,7 +45,7 @@ func onZooKeeper(t testing.TB, root string, opts ...zkstore.Option) core.Store {
 	return s
 }
 
-func TestNoKeyIsObeyedByATerminal(t *testing.T) {
+func TestTerminal_Keys(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	for name, start := range map[string]func(t *testing.T) (core.Store, string){
@@ -113,9 +113,9 @@ func TestNoKeyIsObeyedByATerminal(t *testing.T) {
 	}
 }
 
-// TestPlainKeysOfOthersAreNotObeyedByATerminal checks that names which other clients
+// TestTerminal_PlainKeysOfOthers checks that names which other clients
 // chose for plain keys cannot control the terminal.
-func TestPlainKeysOfOthersAreNotObeyedByATerminal(t *testing.T) {
+func TestTerminal_PlainKeysOfOthers(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	server.Do("SET", "p:{a}", "somebody", "PX", 60_000)
@@ -131,9 +131,9 @@ func TestPlainKeysOfOthersAreNotObeyedByATerminal(t *testing.T) {
 	}
 }
 
-// TestNoAnswerIsObeyedByATerminal checks that a server's refusal is shown on one line,
+// TestTerminal_Answers checks that a server's refusal is shown on one line,
 // and cannot control the terminal.
-func TestNoAnswerIsObeyedByATerminal(t *testing.T) {
+func TestTerminal_Answers(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -88,7 +88,7 @@ func TestNamesAndUnits(t *testing.T) {
 	}
 }
 
-func TestBoundsAreForSeconds(t *testing.T) {
+func TestBounds_Seconds(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, testserver.StartRedis(t))
 	everything(t, s)
@@ -142,7 +142,7 @@ func attributes(m metricdata.Metrics) (all [][]string) {
 	return all
 }
 
-func TestSDKMeasurementsAllocateNothing(t *testing.T) { // not parallel: counts allocations
+func TestMeasurements_Allocations(t *testing.T) { // not parallel: counts allocations
 	s := newStage(t, testserver.StartRedis(t))
 	for _, e := range []core.Event{
 		{Kind: core.Acquired, Name: "order", Mode: core.ModeExclusive, Wait: time.Millisecond, Contended: true},

@@ -136,7 +136,7 @@ func (r *rig) neverAfterRelease(way time.Duration) {
 }
 
 // hazard 47
-func TestReleaseOnEndedContext(t *testing.T) {
+func TestRelease_DoneContext(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
 	server := testserver.StartRedis(t)

@@ -15,10 +15,10 @@ import (
 // ofNetHTTP is the option that also stores the headers of net/http's own responses.
 var ofNetHTTP = httpmw.KeepHeaders("Accept-Ranges", "X-Content-Type-Options")
 
-// TestFirstAnswersAndReplaysUnderAnOuterWriterAreThoseOfTheBareHandler checks that the
+// TestAnswers_OuterWriter checks that the
 // client receives the same response with and without Idempotent, for every outer
 // middleware and every handler.
-func TestFirstAnswersAndReplaysUnderAnOuterWriterAreThoseOfTheBareHandler(t *testing.T) {
+func TestAnswers_OuterWriter(t *testing.T) {
 	t.Parallel()
 	for name, middleware := range outside {
 		t.Run(name, func(t *testing.T) {
@@ -187,7 +187,7 @@ func (problem) WriteContentType(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "application/problem+json")
 }
 
-func TestRefusalsUnderAnOuterWriterAreThoseOfABareHandler(t *testing.T) {
+func TestRefusals_OuterWriter(t *testing.T) {
 	t.Parallel()
 	for kind, refusal := range refusals {
 		plain := newSite(t, outside["nothing"])

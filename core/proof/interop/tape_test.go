@@ -51,7 +51,7 @@ func (w *tape) Flush() {
 	w.ResponseWriter.Flush()
 }
 
-func TestAWriterOutsideGetsTheCallsThatTheHandlerMade(t *testing.T) {
+func TestCalls_OuterWriter(t *testing.T) {
 	t.Parallel()
 	for kind, answer := range answers {
 		if kind == "very many pieces" {

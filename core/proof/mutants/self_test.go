@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestTheRunItself(t *testing.T) {
+func TestRun_Verdict(t *testing.T) {
 	t.Parallel()
 	// A mutant is noticed only by an assertion of its own test.
 	t.Run("noticed by its own test", func(t *testing.T) {

@@ -179,8 +179,8 @@ var ruins = []struct {
 	}},
 }
 
-// TestRuinedStoresAreCaught checks that the oracles find each mistake within 200 seeds.
-func TestRuinedStoresAreCaught(t *testing.T) {
+// TestRuinedStores checks that the oracles find each mistake within 200 seeds.
+func TestRuinedStores(t *testing.T) {
 	t.Parallel()
 	for _, ruin := range ruins {
 		t.Run(ruin.name, func(t *testing.T) {

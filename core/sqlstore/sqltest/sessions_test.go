@@ -385,9 +385,9 @@ func TestLockedRow_CallersLeave(t *testing.T) {
 	})
 }
 
-// TestMariaDB_LockedRowIsNotAwaited checks that statements that have locked the row of
+// TestMariaDB_LockedRow checks that statements that have locked the row of
 // the version do not wait for a locked row.
-func TestMariaDB_LockedRowIsNotAwaited(t *testing.T) {
+func TestMariaDB_LockedRow(t *testing.T) {
 	t.Parallel()
 	notOnMySQL(t, "lock wait of a statement's own")
 	server := testserver.StartMariaDB(t).NewDatabase(t)
