@@ -285,7 +285,7 @@ func TestCard(t *testing.T) {
 	})
 }
 
-func TestCardIsRefused(t *testing.T) {
+func TestCard_Refused(t *testing.T) {
 	t.Parallel()
 	for what, c := range map[string]core.Card{
 		"a process": {Process: "ABCDEFGH"}, "a host": {Host: "h"}, "a PID": {PID: 1}, "a start": {Start: time.Now()},

@@ -124,8 +124,8 @@ func TestCutOff(t *testing.T) {
 	})
 }
 
-// TestLossIsFinal covers hazard 16 of PROOF.md.
-func TestLossIsFinal(t *testing.T) {
+// TestLoss_Final covers hazard 16 of PROOF.md.
+func TestLoss_Final(t *testing.T) {
 	t.Parallel()
 	// A success after the loss does not restore the lease.
 	sim(t, "success after the loss", func(t *testing.T) {

@@ -76,7 +76,7 @@ func TestMutexes_InOrder(t *testing.T) {
 	t.Cleanup(watchMutexes(func(text string) { t.Error(text) }))
 	for name, test := range map[string]func(t *testing.T){
 		"passing on": TestPassingOnUnderFaults, "close": TestClose,
-		"extend": TestExtend, "loss": TestLossIsFinal, "the watchdog": TestMaxHold, "runs": TestRun,
+		"extend": TestExtend, "loss": TestLoss_Final, "the watchdog": TestMaxHold, "runs": TestRun,
 	} {
 		t.Run(name, test)
 	}

@@ -352,9 +352,9 @@ func (w lockedWriter) Write(p []byte) (int, error) {
 	return w.w.Write(p)
 }
 
-// TestLossesAreLogged is not parallel, because it changes the default logger of the
+// TestLosses_Logged is not parallel, because it changes the default logger of the
 // program.
-func TestLossesAreLogged(t *testing.T) {
+func TestLosses_Logged(t *testing.T) {
 	for name, c := range map[string]struct {
 		opts []core.Option
 		want int

@@ -15,9 +15,9 @@ func recovered(fn func()) (panicked bool) {
 	return false
 }
 
-// TestAcquireThatPanics checks that an acquire that panics leaves no hold and no work
+// TestAcquire_Panics checks that an acquire that panics leaves no hold and no work
 // behind. This is needed because a server continues after the panic of a request.
-func TestAcquireThatPanics(t *testing.T) {
+func TestAcquire_Panics(t *testing.T) {
 	t.Parallel()
 	sim(t, "in the store", func(t *testing.T) {
 		for name, do := range map[string]bool{"before": false, "after": true} {

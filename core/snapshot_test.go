@@ -185,9 +185,9 @@ func TestSnapshotOfManyNames(t *testing.T) {
 	})
 }
 
-// TestSnapshotIsConstant is not parallel, because it counts the allocations of the
+// TestSnapshot_Constant is not parallel, because it counts the allocations of the
 // whole program.
-func TestSnapshotIsConstant(t *testing.T) {
+func TestSnapshot_Constant(t *testing.T) {
 	// A snapshot has the same cost for one lease of a name and for thousands.
 	t.Run("same cost for thousands", func(t *testing.T) {
 		l := newLocker(t, memstore.New())

@@ -28,9 +28,9 @@ func newRuns(t *testing.T) (*core.Locker, *once.Once) {
 	return l, o
 }
 
-func TestPanicsNamePackage(t *testing.T) { onEach(t, testPanicsNamePackage) }
+func TestPanics_Package(t *testing.T) { onEach(t, testPanics_Package) }
 
-func testPanicsNamePackage(t *testing.T, mw framework) {
+func testPanics_Package(t *testing.T, mw framework) {
 	t.Parallel()
 	l, o := newRuns(t)
 	id := mw.Query("id")
@@ -77,9 +77,9 @@ func testPanicsNamePackage(t *testing.T, mw framework) {
 	}
 }
 
-func TestErrorsNamePackage(t *testing.T) { onEach(t, testErrorsNamePackage) }
+func TestErrors_Package(t *testing.T) { onEach(t, testErrors_Package) }
 
-func testErrorsNamePackage(t *testing.T, mw framework) {
+func testErrors_Package(t *testing.T, mw framework) {
 	t.Parallel()
 	l, o := newRuns(t)
 	read := func(c *gin.Context) { _, _ = io.ReadAll(c.Request.Body) }

@@ -115,9 +115,9 @@ func testReplay_Length(t *testing.T, mw framework) {
 	})
 }
 
-func TestMessagesAreShort(t *testing.T) { onEach(t, testMessagesAreShort) }
+func TestMessages_Short(t *testing.T) { onEach(t, testMessages_Short) }
 
-func testMessagesAreShort(t *testing.T, mw framework) {
+func testMessages_Short(t *testing.T, mw framework) {
 	t.Parallel()
 	s := mw.newSite(t)
 	pass := mw.Idempotent(s.runs(), mw.AnyCaller())

@@ -162,13 +162,13 @@ func TestChanges_WithoutTheRight(t *testing.T) {
 		opts []inspect.HandlerOption
 		view string
 	}{
-		"a stranger revokes":                  {nil, "revoke"},
-		"a stranger releases":                 {nil, "release"},
-		"release, with the right to revoke":   {[]inspect.HandlerOption{only(inspect.View, inspect.RevokeHold)}, "release"},
-		"revoke, with the right to release":   {[]inspect.HandlerOption{only(inspect.View, inspect.ReleaseNow)}, "revoke"},
-		"revoke without the right to see": {[]inspect.HandlerOption{only(inspect.RevokeHold)}, "revoke"},
-		"a veto":                              {[]inspect.HandlerOption{all("ann"), inspect.Audit(func(context.Context, inspect.Entry) error { return errors.New("secret") })}, "revoke"},
-		"a veto of a release":                 {[]inspect.HandlerOption{all("ann"), inspect.Audit(func(context.Context, inspect.Entry) error { return errors.New("secret") })}, "release"},
+		"a stranger revokes":                {nil, "revoke"},
+		"a stranger releases":               {nil, "release"},
+		"release, with the right to revoke": {[]inspect.HandlerOption{only(inspect.View, inspect.RevokeHold)}, "release"},
+		"revoke, with the right to release": {[]inspect.HandlerOption{only(inspect.View, inspect.ReleaseNow)}, "revoke"},
+		"revoke without the right to see":   {[]inspect.HandlerOption{only(inspect.RevokeHold)}, "revoke"},
+		"a veto":                            {[]inspect.HandlerOption{all("ann"), inspect.Audit(func(context.Context, inspect.Entry) error { return errors.New("secret") })}, "revoke"},
+		"a veto of a release":               {[]inspect.HandlerOption{all("ann"), inspect.Audit(func(context.Context, inspect.Entry) error { return errors.New("secret") })}, "release"},
 	} {
 		h := inspect.Handler(in, c.opts...)
 		if a := post(h, "view="+c.view, form); a.Code != http.StatusForbidden || strings.Contains(a.body, "secret") {

@@ -214,9 +214,9 @@ func TestLosses_BeginWithZero(t *testing.T) {
 	}
 }
 
-// TestNamesAreCapped is not parallel, because it changes the error handler of the whole
+// TestNames_Capped is not parallel, because it changes the error handler of the whole
 // process.
-func TestNamesAreCapped(t *testing.T) {
+func TestNames_Capped(t *testing.T) {
 	var reported atomic.Int32
 	before := otel.GetErrorHandler()
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {

@@ -231,9 +231,9 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// TestTokensGrow checks that tokens grow over a thousand grants while up to two nodes
+// TestTokens_Grow checks that tokens grow over a thousand grants while up to two nodes
 // are down. The clocks of the nodes differ. hazard 34
-func TestTokensGrow(t *testing.T) {
+func TestTokens_Grow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var nodes []store.Store

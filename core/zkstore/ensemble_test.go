@@ -116,9 +116,9 @@ func TestLeaderDies(t *testing.T) {
 	}
 }
 
-// TestMajorityIsGone pauses two of three servers. The third server cannot grant, and its
+// TestMajority_Gone pauses two of three servers. The third server cannot grant, and its
 // answers to reads prove nothing. So the holder learns of the loss in time.
-func TestMajorityIsGone(t *testing.T) {
+func TestMajority_Gone(t *testing.T) {
 	tally.ProofOnly(t)
 	t.Parallel()
 	ensemble := testserver.StartEnsemble(t, 0)

@@ -227,10 +227,10 @@ func TestEmptyNodesGo(t *testing.T) {
 	t.Logf("removed %d times meanwhile", gone)
 }
 
-// TestOwnersStaySecret lists a key's children, as other clients may. The names and the
+// TestOwners_Secret lists a key's children, as other clients may. The names and the
 // data must reveal neither the lease nor the owner, with which the clients could join
 // the hold.
-func TestOwnersStaySecret(t *testing.T) {
+func TestOwners_Secret(t *testing.T) {
 	t.Parallel()
 	server := testserver.SharedZooKeeper(t)
 	admin := testclient.ZooKeeper(t, session, server)

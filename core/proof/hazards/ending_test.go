@@ -17,7 +17,7 @@ import (
 )
 
 // hazard 45
-func TestExtensionsEnd(t *testing.T) {
+func TestExtensions_End(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
 	t.Run("extend only held locks", func(t *testing.T) {

@@ -66,8 +66,8 @@ func TestModels(t *testing.T) {
 	}
 }
 
-// TestModelsAreShort checks that all models together have at most maxLines lines.
-func TestModelsAreShort(t *testing.T) {
+// TestModels_Short checks that all models together have at most maxLines lines.
+func TestModels_Short(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("*.pml")
 	if err != nil || len(files) != len(models)+1 {
