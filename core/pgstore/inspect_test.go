@@ -32,7 +32,7 @@ func (c countingConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-func TestNoValueOfARecordTravelsToAnInspector(t *testing.T) {
+func TestInspector_NoRecordValues(t *testing.T) {
 	t.Parallel()
 	server := database(t)
 	writes := newStore(t, testclient.Postgres(t, server.URL()))

@@ -100,10 +100,10 @@ func crowdFault(fields map[string]string) string {
 	return ""
 }
 
-// TestCrowdCostsNoMore checks that a script's reads and writes for a reader or a permit
+// TestCrowd_Cost checks that a script's reads and writes for a reader or a permit
 // do not grow with the crowd. The script reads and writes everything only when the
 // lease that expires first may have expired.
-func TestCrowdCostsNoMore(t *testing.T) {
+func TestCrowd_Cost(t *testing.T) {
 	t.Parallel()
 	testserver.RequireLua(t)
 	server := testserver.StartRedis(t)
@@ -146,9 +146,9 @@ func TestCrowdCostsNoMore(t *testing.T) {
 	}
 }
 
-// TestCrowdWithoutRights checks users who lack one of the rights for hashes. Their keys
+// TestCrowd_WithoutRights checks users who lack one of the rights for hashes. Their keys
 // stay strings of any length, and no hold is lost.
-func TestCrowdWithoutRights(t *testing.T) {
+func TestCrowd_WithoutRights(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
 	for _, denied := range []string{"hset", "hgetall", "hdel", "del", "pexpire"} {
@@ -209,9 +209,9 @@ func TestCrowd_LeaseOfAnotherOwner(t *testing.T) {
 	r.wantCrowd(t, first)
 }
 
-// TestCrowd_ListsAreChecked checks that each lease in an owner's list is read too,
+// TestCrowd_Lists checks that each lease in an owner's list is read too,
 // because the lease can belong to another owner.
-func TestCrowd_ListsAreChecked(t *testing.T) {
+func TestCrowd_Lists(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
 	c, other := claimed(), store.Claim{}
@@ -291,9 +291,9 @@ func TestCrowd_KeyWithLessTime(t *testing.T) {
 	}
 }
 
-// TestWeightOfAResentClaim checks that a claim that is sent again with another weight
+// TestCrowd_ResentClaim checks that a claim that is sent again with another weight
 // keeps its first weight.
-func TestWeightOfAResentClaim(t *testing.T) {
+func TestCrowd_ResentClaim(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
 	for _, form := range []string{"a string", "a hash"} {

@@ -51,7 +51,7 @@ func (c countingConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-func TestNoValueOfARecordTravelsToAnInspector(t *testing.T) {
+func TestInspector_NoRecordValues(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	writes := newStore(t, testclient.Redis(t, server.Addr))
@@ -204,7 +204,7 @@ func (s *scans) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-func TestAListWalksPastKeysThatAreNoLocks(t *testing.T) {
+func TestList_KeysWithoutLocks(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	client := testclient.Redis(t, server.Addr)
@@ -257,7 +257,7 @@ func TestAListWalksPastKeysThatAreNoLocks(t *testing.T) {
 	}
 }
 
-func TestAListGoesFromMasterToMaster(t *testing.T) {
+func TestList_EveryMaster(t *testing.T) {
 	t.Parallel()
 	cluster := testserver.StartCluster(t, false)
 	s := newStore(t, testclient.Cluster(t, cluster))
@@ -291,9 +291,9 @@ func TestAListGoesFromMasterToMaster(t *testing.T) {
 	}
 }
 
-// TestPlainKeysOfOthersAreShownOrLeftOut lists keys of other programs, which can have
+// TestList_PlainKeysOfOthers lists keys of other programs, which can have
 // any value.
-func TestPlainKeysOfOthersAreShownOrLeftOut(t *testing.T) {
+func TestList_PlainKeysOfOthers(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	s := newStore(t, testclient.Redis(t, server.Addr), redisstore.WithPlainKeys(), redisstore.WithPrefix(""))
@@ -382,9 +382,9 @@ func (r *rig) holdsBackTime(t *testing.T, c store.Claim, meanwhile func()) (gran
 	return granted, next
 }
 
-// TestRevokeBeforeTheTokenIsKnown revokes a hold while its holder waits for the TIME
+// TestRevoke_BeforeItsToken revokes a hold while its holder waits for the TIME
 // that is its token. The next hold must still have a higher token.
-func TestRevokeBeforeTheTokenIsKnown(t *testing.T) {
+func TestRevoke_BeforeItsToken(t *testing.T) {
 	t.Parallel()
 	r, c := newRig(t, testserver.StartRedis(t), nil), claimed()
 	granted, next := r.holdsBackTime(t, c, func() {
@@ -397,10 +397,10 @@ func TestRevokeBeforeTheTokenIsKnown(t *testing.T) {
 	}
 }
 
-// TestDeletedBeforeTheTokenIsKnown shows a limit. If another program deletes the key
+// TestDeleted_BeforeItsToken shows a limit. If another program deletes the key
 // while the TIME is in flight, the deleted hold's token is higher than the next hold's
 // token.
-func TestDeletedBeforeTheTokenIsKnown(t *testing.T) {
+func TestDeleted_BeforeItsToken(t *testing.T) {
 	t.Parallel()
 	r, c := newRig(t, testserver.StartRedis(t), nil), claimed()
 	granted, next := r.holdsBackTime(t, c, func() { r.asks.Del(t.Context(), stored(c)) })

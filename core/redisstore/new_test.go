@@ -63,8 +63,8 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// TestNothingIsSent checks that an invalid claim is refused before anything is sent.
-func TestNothingIsSent(t *testing.T) {
+// TestInvalidClaim_NotSent checks that an invalid claim is refused before anything is sent.
+func TestInvalidClaim_NotSent(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	proxy := testserver.NewRedisProxy(t, server.Addr)

@@ -37,9 +37,9 @@ func nodeOf(t *testing.T, s *redisstore.Store) store.NodeInfo {
 	return info
 }
 
-// TestNodeIsAskedOnceForAll makes many concurrent calls of Node. They must not flood
+// TestNode_AskedOnce makes many concurrent calls of Node. They must not flood
 // the server with INFO.
-func TestNodeIsAskedOnceForAll(t *testing.T) {
+func TestNode_AskedOnce(t *testing.T) {
 	t.Parallel()
 	_, p, s := nodeBehind(t)
 	held := p.Inject(infoCommand, testserver.HoldReply)
@@ -69,7 +69,7 @@ func TestNodeIsAskedOnceForAll(t *testing.T) {
 	}
 }
 
-func TestNodeTellsARestart(t *testing.T) {
+func TestNode_Restart(t *testing.T) {
 	t.Parallel()
 	server, p, s := nodeBehind(t)
 	before := nodeOf(t, s)
@@ -86,9 +86,9 @@ func TestNodeTellsARestart(t *testing.T) {
 	})
 }
 
-// TestNodeInquiryOfACallerThatLeaves makes a caller leave while its inquiry is in
+// TestNode_CallerLeaves makes a caller leave while its inquiry is in
 // flight. Another caller that shared the inquiry must ask again.
-func TestNodeInquiryOfACallerThatLeaves(t *testing.T) {
+func TestNode_CallerLeaves(t *testing.T) {
 	t.Parallel()
 	_, p, s := nodeBehind(t)
 	held := p.Inject(infoCommand, testserver.DropRequest)

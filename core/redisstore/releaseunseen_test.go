@@ -68,7 +68,7 @@ func TestLateReleaseOfUnseenGrant(t *testing.T) {
 	}
 }
 
-func TestGivingUpLeavesNothing(t *testing.T) {
+func TestGivingUp_LeavesNothing(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	locks := newLocks(t, newStore(t, testclient.Redis(t, server.Addr)))

@@ -57,9 +57,9 @@ func (d *redialer) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 	}
 }
 
-// TestWhatWasSentIsNotForgotten checks that a call that was sent counts as possibly
+// TestResent_PossiblyGranted checks that a call that was sent counts as possibly
 // granted, whatever happens to it afterwards.
-func TestWhatWasSentIsNotForgotten(t *testing.T) {
+func TestResent_PossiblyGranted(t *testing.T) {
 	t.Parallel()
 	setup := func(t *testing.T, again bool) (*rig, *redialer) {
 		r, d := newRig(t, testserver.StartRedis(t), func(o *redis.Options) {

@@ -21,10 +21,10 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestScriptsAgreeWithTheRule compares the scripts with the rule in Go. Both must
+// TestScripts_Rule compares the scripts with the rule in Go. Both must
 // return the same grants, tokens and answers, and leave the same holds, waiters,
 // tombstones and records, after any steps.
-func TestScriptsAgreeWithTheRule(t *testing.T) {
+func TestScripts_Rule(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a busy machine changes no outcome")
 	}
@@ -49,9 +49,9 @@ func TestScriptsAgreeWithTheRule(t *testing.T) {
 	t.Logf("%d sequences with %d steps", seeds, steps)
 }
 
-// TestScriptsAgreeInACrowd makes the same comparison in a crowd, which turns the key
+// TestScripts_Crowd makes the same comparison in a crowd, which turns the key
 // into a hash and back into a string.
-func TestScriptsAgreeInACrowd(t *testing.T) {
+func TestScripts_Crowd(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a busy machine changes no outcome")
 	}

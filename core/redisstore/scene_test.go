@@ -116,9 +116,9 @@ func scene(s *redisstore.Store, key string, fields bool) []step {
 	}
 }
 
-// TestEveryKeyExpires checks that a key has a TTL after every step, so that a crash at
+// TestKeys_Expire checks that a key has a TTL after every step, so that a crash at
 // any moment leaves nothing forever (hazard 25).
-func TestEveryKeyExpires(t *testing.T) {
+func TestKeys_Expire(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	asks := testclient.Redis(t, server.Addr)
@@ -143,10 +143,10 @@ func TestEveryKeyExpires(t *testing.T) {
 	}
 }
 
-// TestNothingIsRefused checks that no step sends a command that is refused. A server
+// TestScripts_NoRefusals checks that no step sends a command that is refused. A server
 // counts refused commands, even inside a script that continues, and an operator can
 // have an alert on that number.
-func TestNothingIsRefused(t *testing.T) {
+func TestScripts_NoRefusals(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	s := newStore(t, testclient.Redis(t, server.Addr))
@@ -165,9 +165,9 @@ func TestNothingIsRefused(t *testing.T) {
 	}
 }
 
-// TestScriptsTouchOnlyTheirKey checks that scripts touch only the key that they
+// TestScripts_OnlyTheirKey checks that scripts touch only the key that they
 // declare. So a Cluster knows the server of each script.
-func TestScriptsTouchOnlyTheirKey(t *testing.T) {
+func TestScripts_OnlyTheirKey(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	monitor, err := net.Dial("tcp", server.Addr)

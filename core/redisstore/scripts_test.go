@@ -77,10 +77,10 @@ var luaCommand = regexp.MustCompile(`redis\.(\w+)(\('(\w+)'(, KEYS\[\d\][,)])?)?
 
 var luaComment = regexp.MustCompile(`--.*`)
 
-// TestScriptsNameTheirKeys checks that each command names its key as KEYS[n], and that
+// TestScripts_NameTheirKeys checks that each command names its key as KEYS[n], and that
 // no script uses unpack. Proxies in front of servers have both requirements. The scripts of
 // WithoutScriptedWakeUps do not publish either.
-func TestScriptsNameTheirKeys(t *testing.T) {
+func TestScripts_NameTheirKeys(t *testing.T) {
 	t.Parallel()
 	keyless := map[string]bool{"TIME": true, "PUBLISH": true, "SPUBLISH": true, "PUBSUB": true}
 	for script, files := range scriptFiles(t) {

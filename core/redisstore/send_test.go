@@ -18,9 +18,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestTheCallerCanLeave checks that a call returns when its context is done, whatever
+// TestCaller_Leaves checks that a call returns when its context is done, whatever
 // the server and the client do (hazards 8 and 23).
-func TestTheCallerCanLeave(t *testing.T) {
+func TestCaller_Leaves(t *testing.T) {
 	t.Parallel()
 	for way, edit := range ways {
 		if edit == nil {
@@ -90,9 +90,9 @@ func TestTheCallerCanLeave(t *testing.T) {
 	}
 }
 
-// TestAbandonedCallSendsNothing checks that a call whose caller has left is not sent
+// TestAbandonedCall_SendsNothing checks that a call whose caller has left is not sent
 // later, when a connection becomes free.
-func TestAbandonedCallSendsNothing(t *testing.T) {
+func TestAbandonedCall_SendsNothing(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	client := testclient.Redis(t, server.Addr, func(o *redis.Options) {
@@ -119,9 +119,9 @@ func TestAbandonedCallSendsNothing(t *testing.T) {
 	}
 }
 
-// TestAbandonedCallSendsNothingThroughAHook makes the same check with a user's hook that
+// TestAbandonedCall_Hook makes the same check with a user's hook that
 // delays the call and then continues with its own context.
-func TestAbandonedCallSendsNothingThroughAHook(t *testing.T) {
+func TestAbandonedCall_Hook(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
 	client := testclient.Redis(t, r.proxy.Addr)

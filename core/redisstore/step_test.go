@@ -10,10 +10,10 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestTokensWhileTheClockStandsStill uses a server whose clock almost stands still. The
+// TestTokens_ClockStandsStill uses a server whose clock almost stands still. The
 // clock passes none of a grant's tokens, as if the lock were released within 64 µs. A
 // release leaves the tokens, and the next grant has higher tokens (hazard 34).
-func TestTokensWhileTheClockStandsStill(t *testing.T) {
+func TestTokens_ClockStandsStill(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.NewClock(t, 1e-6).StartRedis(), nil)
 	waits := func(t *testing.T, c store.Claim, push bool) (w store.Claim, woken <-chan struct{}) {
@@ -134,9 +134,9 @@ func TestTokensWhileTheClockStandsStill(t *testing.T) {
 	})
 }
 
-// TestTokensOverARestart checks that the tokens of a key are also saved to the server's
+// TestTokens_Restart checks that the tokens of a key are also saved to the server's
 // disk (hazard 34).
-func TestTokensOverARestart(t *testing.T) {
+func TestTokens_Restart(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
 	s := newStore(t, testclient.Redis(t, server.Addr))
@@ -168,9 +168,9 @@ func TestTokensOverARestart(t *testing.T) {
 	}
 }
 
-// TestReleaseOfWhatIsNoLock checks that a string without the three words of a lock is
+// TestRelease_NoLock checks that a string without the three words of a lock is
 // not a lock, even if it ends with the lease.
-func TestReleaseOfWhatIsNoLock(t *testing.T) {
+func TestRelease_NoLock(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
 	for _, value := range []string{" ", "f ", "text ", strings.Repeat("9", 20) + " "} {

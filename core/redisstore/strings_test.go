@@ -12,9 +12,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestLeaseNamedLikeAToken releases a lease whose name is the token at the end of the
+// TestLease_NamedLikeAToken releases a lease whose name is the token at the end of the
 // stored string. This release must not end the hold in the string.
-func TestLeaseNamedLikeAToken(t *testing.T) {
+func TestLease_NamedLikeAToken(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
 	for form, claimed := range forms {
@@ -34,9 +34,9 @@ func TestLeaseNamedLikeAToken(t *testing.T) {
 	}
 }
 
-// TestTokenOutlivesTheYear2001 uses a machine without a real-time clock. Such a machine
+// TestToken_Year2001 uses a machine without a real-time clock. Such a machine
 // can start in a year whose microseconds have fewer digits (hazard 34).
-func TestTokenOutlivesTheYear2001(t *testing.T) {
+func TestToken_Year2001(t *testing.T) {
 	t.Parallel()
 	for form, claimed := range forms {
 		t.Run(form, func(t *testing.T) {
@@ -55,9 +55,9 @@ func TestTokenOutlivesTheYear2001(t *testing.T) {
 	}
 }
 
-// TestRefusedReleaseKeepsTheKey checks that after a refused release the holder keeps
+// TestRefusedRelease_KeepsTheKey checks that after a refused release the holder keeps
 // the key for as long as before.
-func TestRefusedReleaseKeepsTheKey(t *testing.T) {
+func TestRefusedRelease_KeepsTheKey(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
 	r.server.Do("ACL", "SETUSER", "no-set", "reset", "on", ">pw", "~*", "&*", "+@all", "-set")

@@ -9,11 +9,11 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// TestTokenOutlivesItsHold checks that the key remembers the token of a hold after any
+// TestToken_OutlivesItsHold checks that the key remembers the token of a hold after any
 // end of the hold, although the server's clock was set back (hazard 34). Each case
 // begins with a hold whose token is stored nowhere else, and is an hour ahead of the
 // clock. The case leaves the key free, or free in a moment.
-func TestTokenOutlivesItsHold(t *testing.T) {
+func TestToken_OutlivesItsHold(t *testing.T) {
 	t.Parallel()
 	const hour, ttl = time.Hour, 5 * time.Second
 	r := newRig(t, testserver.StartRedis(t), nil)
@@ -212,10 +212,10 @@ func TestEndedHold(t *testing.T) {
 	}
 }
 
-// TestTimeIsRefused uses a server that refuses TIME but runs scripts, as behind some
+// TestTime_Refused uses a server that refuses TIME but runs scripts, as behind some
 // proxies. A script acquires the lock in the same call. The next acquire begins with
 // the script.
-func TestTimeIsRefused(t *testing.T) {
+func TestTime_Refused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
 	r.proxy.Inject(testserver.Match{Command: "time", Times: -1}, testserver.ErrorReply("ERR unknown command 'time'"))

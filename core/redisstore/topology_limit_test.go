@@ -40,10 +40,10 @@ func (r *register) write(token uint64) bool {
 	return true
 }
 
-// TestFailoverLosesTheKey shows the limit of a server with asynchronous replicas
+// TestFailover_LosesTheKey shows the limit of a server with asynchronous replicas
 // (hazard 31). It expects two holders, who differ only by their tokens. If replicas
 // have to acknowledge, the first of the two is not granted.
-func TestFailoverLosesTheKey(t *testing.T) {
+func TestFailover_LosesTheKey(t *testing.T) {
 	tally.ProofOnly(t)
 	t.Parallel()
 	for name, start := range map[string]func(t *testing.T) pair{

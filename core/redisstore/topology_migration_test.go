@@ -73,10 +73,10 @@ func TestRecordsInAMovingSlot(t *testing.T) {
 	}
 }
 
-// TestAKeyThatHasNotMovedYet checks that, during a migration, every command of a script
+// TestMigration_KeyNotMoved checks that, during a migration, every command of a script
 // writes to the old master as long as the key has not moved. The key must exist there
 // during the whole script, because a missing key would be written on the other server.
-func TestAKeyThatHasNotMovedYet(t *testing.T) {
+func TestMigration_KeyNotMoved(t *testing.T) {
 	t.Parallel()
 	cluster := testserver.StartCluster(t, true, testserver.NoFailover...)
 	for form, claimed := range forms {
@@ -163,10 +163,10 @@ func TestSlotMigration(t *testing.T) {
 	}
 }
 
-// TestMastersThatNameEachOther hands over a slot, during which its two masters can name
+// TestMasters_NameEachOther hands over a slot, during which its two masters can name
 // each other. A call is sent to the named master repeatedly, for a moment. If that
 // fails, the call has certainly changed nothing.
-func TestMastersThatNameEachOther(t *testing.T) {
+func TestMasters_NameEachOther(t *testing.T) {
 	tally.ProofOnly(t)
 	t.Parallel()
 	for i, c := range []struct {

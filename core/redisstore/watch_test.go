@@ -255,9 +255,9 @@ func TestWatch(t *testing.T) {
 	})
 }
 
-// TestWakeUpsAreHints publishes many wake-ups of one watch, between messages that name
+// TestWakeUps_Hints publishes many wake-ups of one watch, between messages that name
 // no watch. The watch receives, and later wake-ups still arrive.
-func TestWakeUpsAreHints(t *testing.T) {
+func TestWakeUps_Hints(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
 	watch(t, r.store, claimed())

@@ -42,8 +42,8 @@ func TestTokensOfNodes(t *testing.T) {
 	}
 }
 
-// TestTokensOverARestart checks that tokens grow across a restart of the server.
-func TestTokensOverARestart(t *testing.T) {
+// TestTokens_Restart checks that tokens grow across a restart of the server.
+func TestTokens_Restart(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartZooKeeper(t)
 	proxy := testserver.NewZooKeeperProxy(t, server.Addr) // see TestZooKeeper of testserver

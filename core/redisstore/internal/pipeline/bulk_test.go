@@ -30,9 +30,9 @@ type unknownScript struct{}
 func (unknownScript) Error() string { return "NOSCRIPT No matching script" }
 func (unknownScript) RedisError()   {}
 
-// TestEachBulkGetsItsOwnAnswers makes the checks of TestEachCallGetsItsOwnAnswer for
+// TestBulk_OwnAnswers makes the checks of TestCall_OwnAnswer for
 // the calls of a DoAll.
-func TestEachBulkGetsItsOwnAnswers(t *testing.T) {
+func TestBulk_OwnAnswers(t *testing.T) {
 	t.Parallel()
 	say := func(cmds []redis.Cmder, v any) {
 		for _, cmd := range cmds {

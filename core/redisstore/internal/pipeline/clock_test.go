@@ -188,9 +188,9 @@ func (*leaving) setTime(cmd redis.Cmder, second int64) {
 	cmd.SetErr(nil)
 }
 
-// TestAHookGivesUpBeforeAWait checks that a call fails as not sent when a hook gives up
+// TestHook_GivesUpBeforeAWait checks that a call fails as not sent when a hook gives up
 // on it. The error must not look like the reply that the key is taken.
-func TestAHookGivesUpBeforeAWait(t *testing.T) {
+func TestHook_GivesUpBeforeAWait(t *testing.T) {
 	t.Parallel()
 	for name, why := range map[string]error{"with an error": errImpatient, "without one": nil} {
 		t.Run(name, func(t *testing.T) {

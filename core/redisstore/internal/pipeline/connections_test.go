@@ -13,9 +13,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestWorkersFitThePool uses a client with few connections, which fails at once if more
+// TestWorkers_FitThePool uses a client with few connections, which fails at once if more
 // connections are needed.
-func TestWorkersFitThePool(t *testing.T) {
+func TestWorkers_FitThePool(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	for _, few := range []int{1, 2} {

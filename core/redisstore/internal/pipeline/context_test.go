@@ -45,9 +45,9 @@ func (w *watcher) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPi
 	return func(ctx context.Context, cmds []redis.Cmder) error { return w.see(ctx, cmds...) }
 }
 
-// TestTheClientsContextEnds checks that the contexts that a client gets are done when
+// TestClientContext_Ends checks that the contexts that a client gets are done when
 // the calls have returned, or have taken too long.
-func TestTheClientsContextEnds(t *testing.T) {
+func TestClientContext_Ends(t *testing.T) {
 	t.Parallel()
 	for name, calls := range map[string]int{"alone": 1, "alone, a client that can hang": 1, "together": 5} {
 		for _, patient := range []bool{false, true} {

@@ -30,7 +30,7 @@ func (h *copier) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPip
 	return func(_ context.Context, cmds []redis.Cmder) error { return h.take(cmds...) }
 }
 
-func TestACopyStaysThatOfItsCall(t *testing.T) {
+func TestCopy_OfItsCall(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	t.Cleanup(func() { client.Close() })
 	h := &copier{copies: make(map[redis.Cmder]string)}

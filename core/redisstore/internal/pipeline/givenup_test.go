@@ -49,9 +49,9 @@ func (h *impatient) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 	}
 }
 
-// TestNothingIsSentAfterAHookGaveUp checks that a call has no effect, even later, if a
+// TestHook_GaveUp checks that a call has no effect, even later, if a
 // hook gave up on it before it was written. The caller's error shows that.
-func TestNothingIsSentAfterAHookGaveUp(t *testing.T) {
+func TestHook_GaveUp(t *testing.T) {
 	t.Parallel()
 	for name, call := range map[string]func(t *testing.T, p *pipeline.Pipeline, g *gate, all []string) []error{
 		"alone": func(t *testing.T, p *pipeline.Pipeline, _ *gate, all []string) (errs []error) {
@@ -102,9 +102,9 @@ func TestNothingIsSentAfterAHookGaveUp(t *testing.T) {
 	}
 }
 
-// TestNothingOfAFailedPipelineIsUsedAgain checks that no command of a failed pipeline
+// TestFailedPipeline_NotUsedAgain checks that no command of a failed pipeline
 // is reused, even if it was answered, because it may still be in flight.
-func TestNothingOfAFailedPipelineIsUsedAgain(t *testing.T) {
+func TestFailedPipeline_NotUsedAgain(t *testing.T) {
 	client, g, h := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}), newGate(), &script{}
 	t.Cleanup(func() { client.Close() })
 	client.AddHook(g)

@@ -137,9 +137,9 @@ func TestOnce(t *testing.T) {
 	}
 }
 
-// TestReplyIsKept checks that a call keeps its reply if its pipeline fails later.
+// TestReply_LaterFailure checks that a call keeps its reply if its pipeline fails later.
 // go-redis reports that failure to all calls of the pipeline.
-func TestReplyIsKept(t *testing.T) {
+func TestReply_LaterFailure(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	t.Cleanup(func() { client.Close() })
 	client.AddHook(&script{acts: []func([]redis.Cmder) error{func(cmds []redis.Cmder) error {

@@ -168,9 +168,9 @@ func callers(t *testing.T, p *pipeline.Pipeline) (wrong string) {
 	return wrong
 }
 
-// TestEachCallGetsItsOwnAnswer checks that each caller gets the answer to its own call,
+// TestCall_OwnAnswer checks that each caller gets the answer to its own call,
 // whatever happens to a pipeline, although commands are reused.
-func TestEachCallGetsItsOwnAnswer(t *testing.T) {
+func TestCall_OwnAnswer(t *testing.T) {
 	t.Parallel()
 	for name, edit := range map[string]func(*redis.Options){
 		"": func(*redis.Options) {}, ", time-outs of the client's": func(o *redis.Options) { o.ContextTimeoutEnabled = true },
@@ -229,9 +229,9 @@ func TestEachCallGetsItsOwnAnswer(t *testing.T) {
 	}
 }
 
-// TestCommandsAreUsedAgain sends calls together, and checks that commands are reused. A
+// TestCommands_UsedAgain sends calls together, and checks that commands are reused. A
 // call then leaves less garbage than the size of a command.
-func TestCommandsAreUsedAgain(t *testing.T) {
+func TestCommands_UsedAgain(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	t.Cleanup(func() { client.Close() })
 	client.AddHook(&steadyEcho{})

@@ -19,7 +19,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-func TestCallsGoTogether(t *testing.T) {
+func TestCalls_Together(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	setup := func(t *testing.T, addr string) (*pipeline.Pipeline, *gate) {
@@ -191,7 +191,7 @@ func TestCallsGoTogether(t *testing.T) {
 	})
 }
 
-func TestAQuietPipelineHasNoGoroutines(t *testing.T) {
+func TestQuietPipeline_NoGoroutines(t *testing.T) {
 	server := testserver.StartRedis(t)
 	client := testclient.Redis(t, server.Addr)
 	before := goleak.IgnoreCurrent()
@@ -220,7 +220,7 @@ func (h *stacks) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-func TestACallerThatCannotLeaveSendsByItself(t *testing.T) {
+func TestCaller_CannotLeave(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	for name, c := range map[string]struct {

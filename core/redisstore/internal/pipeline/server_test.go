@@ -13,7 +13,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-func TestOptionalCallsAreRefusedWhileTheServerIsDown(t *testing.T) {
+func TestOptionalCalls_ServerDown(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	p := newPipeline(t, testclient.Redis(t, server.Addr))

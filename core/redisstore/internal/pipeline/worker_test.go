@@ -12,7 +12,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-func TestACallerThatSendsByItselfMeetsWorkers(t *testing.T) {
+func TestCaller_MeetsWorkers(t *testing.T) {
 	t.Parallel()
 	p := newPipeline(t, testclient.Redis(t, testserver.StartRedis(t).Addr, patient))
 	p.Patient()
@@ -35,7 +35,7 @@ func TestACallerThatSendsByItselfMeetsWorkers(t *testing.T) {
 	wg.Wait()
 }
 
-func TestASilentNetworkPasses(t *testing.T) {
+func TestSilentNetwork(t *testing.T) {
 	t.Parallel()
 	proxy := testserver.NewRedisProxy(t, testserver.StartRedis(t).Addr)
 	p := newPipeline(t, testclient.Redis(t, proxy.Addr, func(o *redis.Options) {
