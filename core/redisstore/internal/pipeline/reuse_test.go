@@ -173,9 +173,9 @@ func callers(t *testing.T, p *pipeline.Pipeline) (wrong string) {
 func TestCall_OwnAnswer(t *testing.T) {
 	t.Parallel()
 	for name, edit := range map[string]func(*redis.Options){
-		"": func(*redis.Options) {}, ", time-outs of the client's": func(o *redis.Options) { o.ContextTimeoutEnabled = true },
+		"": func(*redis.Options) {}, ", client's time-outs": func(o *redis.Options) { o.ContextTimeoutEnabled = true },
 	} {
-		t.Run("64 callers, of which some leave"+name, func(t *testing.T) {
+		t.Run("64 callers, some leave"+name, func(t *testing.T) {
 			t.Parallel()
 			o, h := &redis.Options{Addr: "127.0.0.1:1"}, &echo{}
 			edit(o)
