@@ -245,7 +245,7 @@ func TestCaller_CannotLeave(t *testing.T) {
 				_, err := take(c.ctx, newPipeline(t, client), newKey())
 				return err == nil
 			})
-			if h.last == "" || strings.Contains(h.last, "TestACallerThatCannotLeave") != c.own {
+			if h.last == "" || strings.Contains(h.last, "TestCaller_CannotLeave") != c.own {
 				t.Errorf("it was sent by a goroutine with the stack %q", h.last)
 			}
 		})
