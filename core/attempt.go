@@ -24,7 +24,7 @@ type attempt struct {
 	busyTold  bool      // the observer was notified that the key is busy
 	placed    bool      // the claim may have a place in the store's list
 	failed    error     // the error of the last request, if the store answered none of its tries
-	unheard   bool      // a request for this key had no answer
+	unheard   bool      // a request for this key had no answer; ctxError prefers a later answer
 	joinToken uint64    // the token of the hold to join; 0 if unknown
 	byText    bool      // joinToken comes from the text of Lease.Owner, not from a lease of this process
 }
@@ -311,10 +311,7 @@ func (a *attempt) acquireError(c *store.Claim, err error) error {
 			e.RetryAfter, e.Waiting = busy.RetryAfter, busy.Waiting
 		}
 		return e
-	case c.Via == "" && says(a.ctx, err, ErrLost) && a.lease.Context().Err() == nil:
-		// This process has not released the claim. The store itself (redlock, or Redis
-		// with replicas) released it after an attempt without an answer, and does not
-		// grant it again.
+	case a.storeReleased(c, err):
 		return fmt.Errorf("core: acquire %q: %w: %v", a.request.name, ErrUnavailable, err)
 	case errors.Is(err, ErrClosed), answered(a.ctx, err):
 		return fmt.Errorf("core: acquire %q: %w", a.request.name, err)
@@ -322,20 +319,32 @@ func (a *attempt) acquireError(c *store.Claim, err error) error {
 	return unavailable("acquire", a.request.name, err)
 }
 
+// storeReleased reports whether err is the answer that c was released before, although
+// this process has not released c. The store itself (redlock, or Redis with replicas)
+// released c after an attempt without an answer, and does not grant c again.
+func (a *attempt) storeReleased(c *store.Claim, err error) bool {
+	return c.Via == "" && says(a.ctx, err, ErrLost) && a.lease.trusted()
+}
+
 // ctxError implements acquireError for the case that the caller's context is done. The
 // error matches ErrBusy if the store or the queue of this process answered busy.
-// Otherwise it matches ErrUnavailable if a request to the store had no answer. If
-// nothing is known of the key, the error matches only the context's error and cause.
+// Otherwise, if the last request was answered, the error matches that answer, even if
+// an earlier request had no answer. Otherwise it matches ErrUnavailable if a request to
+// the store had no answer. If no request was sent, the error matches only the context's
+// error and cause.
 func (a *attempt) ctxError(c *store.Claim, err error) error {
 	cause := context.Cause(a.ctx)
 	done := cause
 	if cause != a.ctx.Err() {
 		done = fmt.Errorf("%w (%w)", cause, a.ctx.Err())
 	}
+	released := a.storeReleased(c, err)
 	switch {
 	case a.busyTold || a.lease.contended || says(a.ctx, err, ErrBusy):
 		return fmt.Errorf("core: acquire %q: %w: %w", a.request.name, ErrBusy, done)
-	case a.unheard || a.lease.unsure[c.Key] || says(a.ctx, err, ErrUnavailable):
+	case answered(a.ctx, err) && !released:
+		return fmt.Errorf("core: acquire %q: %w: %w", a.request.name, err, done)
+	case released || a.unheard || a.lease.unsure[c.Key] || says(a.ctx, err, ErrUnavailable):
 		if err != cause {
 			// The store's error, without the text that is before it already.
 			done = fmt.Errorf("%w: %s", done, strings.ReplaceAll(err.Error(), ErrUnavailable.Error()+": ", ""))
