@@ -139,7 +139,7 @@ func (c *Call) withText() *Call {
 	return n
 }
 
-// NoRetry implements redis.Cmder.
+// NoRetry implements redis.Cmder. The client then retries nothing of the call's flight.
 func (c *Call) NoRetry() bool { return true }
 
 // Clone implements redis.Cmder.

@@ -16,7 +16,7 @@ type flight struct {
 	calls []*Call
 	own   bool // the client is a *redis.Client
 	pipe  redis.Pipeliner
-	time  *clock
+	time  *redis.TimeCmd
 	wait  *redis.Cmd
 	err   error // the client's error
 }
@@ -114,7 +114,7 @@ func (f *flight) commands(ctx context.Context) []redis.Cmder {
 		c.Cmd = *redis.NewCmd(ctx, c.words...)
 		cmds = append(cmds, c)
 		if c.timed && f.time == nil {
-			f.time = &clock{redis.NewTimeCmd(ctx, timeWords...)}
+			f.time = redis.NewTimeCmd(ctx, timeWords...)
 		}
 	}
 	if f.time != nil {
@@ -203,14 +203,8 @@ func (f *flight) timeOf(failed error) (any, error) {
 	return at.UnixMicro(), nil
 }
 
-// clock is a TIME that go-redis does not retry.
-type clock struct{ *redis.TimeCmd }
-
 // timeWords is shared by all TIMEs, which saves an allocation for each.
 var timeWords = []any{"time"}
-
-// NoRetry implements redis.Cmder.
-func (clock) NoRetry() bool { return true }
 
 // NoTimeError is the error of a Timed call that was done, but without a known time of
 // the server.
