@@ -134,15 +134,15 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 // was added, and the cleanup releases a claim that may be held or waiting at the store.
 func (a *attempt) acquireKey(key string) (err error) {
 	c := a.request.claim(key, a.lease.first.id)
-	a.placed, a.failed, a.byText, a.unheard = false, nil, false, false
+	a.keyAttempt = keyAttempt{}
 	defer func() { // runs after the leave that is deferred below, so the waiter has left its queue
 		unsure, got := a.lease.unsure[key], a.lease.hold(key) != nil
 		if !got && (unsure || a.placed) {
-			c := releasing{Claim: a.request.claim(key, a.lease.first.id), name: a.request.name, mode: a.request.mode}
-			c.Record = nil
-			c.Undo = unsure && a.request.record != nil
+			withdrawal := releasing{Claim: a.request.claim(key, a.lease.first.id), name: a.request.name, mode: a.request.mode}
+			withdrawal.Record = nil
+			withdrawal.Undo = unsure && a.request.record != nil
 			withdrawn := make(chan struct{})
-			a.engine.cleanup.add(c, unsure, func(error) { close(withdrawn) })
+			a.engine.cleanup.add(withdrawal, unsure, func(error) { close(withdrawn) })
 			if errors.Is(err, ErrBusy) && a.ctx.Err() == nil {
 				// The program may exit soon. The claim's fair place would then keep
 				// other waiters out for as long as the store remembers the place.

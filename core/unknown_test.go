@@ -238,11 +238,11 @@ func TestUnknownOutcome(t *testing.T) {
 	})
 }
 
-// TestAnswerAfterUnheard checks an acquire in which the store answers a later request,
+// TestAnswerAfterUnanswered checks an acquire in which the store answers a later request,
 // after an earlier request without an answer. The answer determines the error, even if
 // ctx is done when the answer arrives. It does not end the clean-up of the earlier
 // request.
-func TestAnswerAfterUnheard(t *testing.T) {
+func TestAnswerAfterUnanswered(t *testing.T) {
 	t.Parallel()
 	errBored := errors.New("bored")
 	for name, earlier := range map[string]fault{
