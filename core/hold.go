@@ -230,8 +230,10 @@ func (h *hold) releaseClaim() store.Claim {
 	if h.owner == h.id && h.token > 0 { // a hold that joined another has that hold's token
 		c.Last = h.token + uint64(h.passing.passes)
 	}
-	if left := time.Until(h.arrived.Time().Add(h.reach)); left > c.TTL {
-		c.TTL = left - left%time.Millisecond
+	if h.reach > 0 {
+		if left := time.Until(h.arrived.Time().Add(h.reach)); left > c.TTL {
+			c.TTL = left - left%time.Millisecond
+		}
 	}
 	return c
 }
@@ -243,11 +245,11 @@ func (h *hold) releaseClaim() store.Claim {
 // a late acquire is refused. Leases that have passed the hold on and wait for a
 // confirmation get the same result.
 func (h *hold) release(c releasing, unsure bool, until time.Time) (err error) {
-	plain := c.Record == nil
-	end, assumed := h.beginRelease(), false
-	defer func() { end.answer(err, assumed) }()
-	err = errNoEnd
-	assumed, settled, err := h.keeper.release(&c, until)
+	plain, assumed, settled := c.Record == nil, false, false
+	err = errPanicked // stays if the store panics
+	askers := h.beginRelease()
+	defer func() { askers.answer(err, assumed) }()
+	assumed, settled, err = h.keeper.release(&c, until)
 	if plain && errors.Is(err, ErrLost) && h.expired(h.keeper.now()) {
 		assumed, err = true, nil
 	}
@@ -261,6 +263,6 @@ func (h *hold) release(c releasing, unsure bool, until time.Time) (err error) {
 // on and wait for a confirmation get the result of the first try.
 func (h *hold) abandon(c releasing, unsure bool) {
 	h.retire()
-	end := h.beginRelease()
-	h.keeper.cleanup.add(c, unsure, func(err error) { end.answer(err, false) })
+	askers := h.beginRelease()
+	h.keeper.cleanup.add(c, unsure, func(err error) { askers.answer(err, false) })
 }

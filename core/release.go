@@ -55,7 +55,7 @@ func (l *Lease) finish(ctx context.Context, op string, r *store.Record, withdraw
 // the calls of finish that wait for conclude return. It returns the time for which the
 // lease was held, and whether the lease had been lost.
 func (l *Lease) conclude(ctx context.Context, op string, r *store.Record) (held time.Duration, wasLost bool) {
-	err := errNoEnd
+	err := errPanicked
 	defer func() {
 		l.err = l.endError(op, err)
 		l.engine.roster.countOut(l)

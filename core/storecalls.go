@@ -54,9 +54,9 @@ func (e *lateError) Error() string {
 
 func (*lateError) Unwrap() error { return context.DeadlineExceeded }
 
-// errNoEnd is the error for the callers that wait for a call to the store, if the call
+// errPanicked is the error for the callers that wait for a call to the store, if the call
 // panics.
-var errNoEnd = errors.New("store call panicked")
+var errPanicked = errors.New("store call panicked")
 
 // errNoAnswer is the error of a claim for which Store.Extend has returned no answer.
 // The extension of such a claim is not confirmed.
@@ -149,7 +149,7 @@ func (cs *storeCalls) persist(ttl time.Duration, until time.Time, call func(ctx 
 		ctx, cancel := cs.bounded(ctx, min(budget(ttl), time.Until(until)), ttl)
 		defer cancel()
 		err := call(ctx)
-		if errors.Is(err, ErrLost) || time.Until(until) <= retry.Hiccup.Max {
+		if err != nil && (errors.Is(err, ErrLost) || time.Until(until) <= retry.Hiccup.Max) {
 			err = retry.Stop(err)
 		}
 		return struct{}{}, err
