@@ -51,20 +51,20 @@ func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration
 		return inspection.Lost(name)
 	}
 	if s.redisson {
-		return s.withRight(ctx, s.settle(ctx, op, s.releasingRedisson("revoke", key, lease, keep)))
+		return s.withRight(ctx, s.confirm(ctx, op, s.releasingRedisson("revoke", key, lease, keep)))
 	}
 	if s.plain {
 		cmd := s.newCommand(s.script.release, key, "release").Text(lease)
 		if keep > 0 {
 			cmd.Num(millis(keep)).Text(noHolder()).Text("1")
 		}
-		return s.withRight(ctx, s.settle(ctx, op, cmd))
+		return s.withRight(ctx, s.confirm(ctx, op, cmd))
 	}
 	// The token of the hold can be a time that is still in flight to the holder.
 	last := v.us + uint64(pipeline.Limit.Microseconds()) + store.TokenStep
 	cmd := s.newCommand(s.script.release, key, s.releases.release(releaseFlags{left: true})).
 		Text(lease).Num(0).Num(int64(last)).Num(millis(keep))
-	return s.withRight(ctx, s.settle(ctx, op, cmd))
+	return s.withRight(ctx, s.confirm(ctx, op, cmd))
 }
 
 func (s *Store) view(ctx context.Context, op, key string) (view, error) {
