@@ -26,7 +26,8 @@ type notices interface {
 	// lose notifies the lease that the hold is lost.
 	lose()
 	// extends reports whether the watchdog has to extend the hold, which is still
-	// trusted.
+	// trusted. It may find that the lease is lost or overruns, and then notifies the
+	// observer.
 	extends(now clock.Moment) bool
 	// extended notifies the lease of an extension, which failed unless err is nil.
 	extended(err error)
@@ -112,7 +113,8 @@ func (h *hold) leaseNow() notices {
 }
 
 // lose ends the trust in the lost hold, and notifies the lease that has the hold. A
-// lease that is about to take the hold finds that the hold is no longer trusted.
+// lease that is about to take the hold finds that the hold is no longer trusted. A lease
+// whose Commit may have saved the record stays held (Lease.lose), without trust.
 func (h *hold) lose() {
 	h.retire()
 	if lease := h.leaseNow(); lease != nil {

@@ -75,7 +75,7 @@ func (l *Lease) conclude(ctx context.Context, op string, r *store.Record) (held 
 		l.abandon()
 		err = ErrLost
 	} else {
-		err = l.passOrRelease(ctx, r, now)
+		err = l.passOrRelease(ctx, r, now) // in passing.go
 	}
 	return held, wasLost
 }
