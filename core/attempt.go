@@ -17,13 +17,13 @@ import (
 // attempt is the state of one acquire in flight. keyAttempt concerns the key that it is
 // acquiring, and so does unsure (Lease.unsure).
 //
-//	answer to a request (ask)   notes               then          error of the acquire
-//	a grant                     none                holds it      none
-//	busy                        foundBusy           waits, asks   ErrBusy
-//	ErrInvalid, ErrUnsupported  none                fails         the answer
-//	ErrLost                     none                fails         ErrUnavailable: storeReleased
-//	ErrUnavailable              unanswered          asks again    ErrUnavailable
-//	none, or any other error    unanswered, unsure  asks again    ErrUnavailable
+//	answer to a request         notes               then         error
+//	a grant                     none                holds it     none
+//	busy                        foundBusy           waits, asks  ErrBusy
+//	ErrInvalid, ErrUnsupported  none                fails        the answer
+//	ErrLost: storeReleased      none                fails        ErrUnavailable
+//	ErrUnavailable              unanswered          asks again   ErrUnavailable
+//	none, or any other error    unanswered, unsure  asks again   ErrUnavailable
 //
 // A grant that has expired when it arrives counts as no answer. A note stays set if a
 // later request is answered, because the earlier request may still arrive. If ctx is

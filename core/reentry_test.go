@@ -77,8 +77,8 @@ func TestReentry(t *testing.T) {
 			wantFree(t, store.inner, "order:1")
 		})
 	}
-	// A store that gives an unanswered claim up by itself then answers ErrLost. The outer
-	// lease is still held, so nothing is lost.
+	// A store can release an unanswered claim by itself, and then answers ErrLost. The
+	// outer lease is still held, so nothing is lost.
 	sim(t, "released by the store", func(t *testing.T) {
 		for _, byText := range []bool{false, true} {
 			l, store := setup(t)

@@ -54,8 +54,8 @@ func (e *lateError) Error() string {
 
 func (*lateError) Unwrap() error { return context.DeadlineExceeded }
 
-// errPanicked is the error for the callers that wait for a call to the store, if the call
-// panics.
+// errPanicked is the error for the callers that wait for a call to the store, if the
+// call panics.
 var errPanicked = errors.New("store call panicked")
 
 // errNoAnswer is the error of a claim for which Store.Extend has returned no answer.

@@ -15,7 +15,8 @@ import (
 // it and no caller got it (hazards 8 and 9).
 func TestUnbegunRun(t *testing.T) {
 	t.Parallel()
-	// beginFails calls Begin, and fails the test unless Begin fails with the errors in want.
+	// beginFails calls Begin, and fails the test unless Begin fails with the errors in
+	// want.
 	beginFails := func(t *testing.T, ctx context.Context, l *core.Locker, key string, want ...error) {
 		t.Helper()
 		lease, _, err := l.Begin(ctx, key, begun())

@@ -238,10 +238,10 @@ func TestUnknownOutcome(t *testing.T) {
 	})
 }
 
-// TestAnswerAfterUnanswered checks an acquire in which the store answers a later request,
-// after an earlier request without an answer. The answer determines the error, even if
-// ctx is done when the answer arrives. It does not end the clean-up of the earlier
-// request.
+// TestAnswerAfterUnanswered checks an acquire in which the store answers a later
+// request, after an earlier request without an answer. The answer determines the error,
+// even if ctx is done when the answer arrives. It does not end the clean-up of the
+// earlier request.
 func TestAnswerAfterUnanswered(t *testing.T) {
 	t.Parallel()
 	errBored := errors.New("bored")

@@ -43,7 +43,8 @@ func (s *Store) Release(ctx context.Context, c store.Claim) error {
 // unknownToken is the argument for an unknown last used token.
 var unknownToken any = ""
 
-// confirm sends a command and reads its answer, which has the form of release.lua's answer.
+// confirm sends a command and reads its answer, which has the form of release.lua's
+// answer.
 func (s *Store) confirm(ctx context.Context, op string, cmd *pipeline.Call) error {
 	a, _, err := s.call(ctx, op, cmd)
 	if err != nil {
