@@ -97,7 +97,7 @@ var extendFlaws = []flaw{
 			return s.Store.Extend(ctx, claims[:min(len(claims), 512)])
 		}
 	}},
-	{"lets a hold end early", []string{
+	{"expires holds early", []string{
 		"expiry/hold expires after its TTL",
 		"acquire/repeated claim renews its TTL",
 	}, func(s *tampered) {
@@ -106,7 +106,7 @@ var extendFlaws = []flaw{
 			return s.Store.Acquire(ctx, c)
 		}
 	}},
-	{"never lets a hold end", []string{
+	{"never expires a hold", []string{
 		"expiry/expired hold cannot be released",
 		"expiry/expired permits make room",
 		"re-entry/re-entry after an expiry",

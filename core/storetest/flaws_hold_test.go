@@ -25,7 +25,7 @@ var holdFlaws = []flaw{
 			return g, err
 		}
 	}},
-	{"looks first and takes then", []string{
+	{"checks first and acquires later", []string{
 		"concurrency/count under a mutex",
 		"concurrency/count under one permit",
 		"concurrency/permits never exceed their limit",
@@ -87,7 +87,7 @@ var holdFlaws = []flaw{
 			return s.Store.Acquire(ctx, c)
 		}
 	}},
-	{"takes the limit from first claim", []string{
+	{"uses the first limit only", []string{
 		"admission/each claim brings its own limit",
 		"admission/exclusive claim excludes permits",
 	}, func(s *tampered) {
@@ -99,7 +99,7 @@ var holdFlaws = []flaw{
 			return s.Store.Acquire(ctx, c)
 		}
 	}},
-	{"counts an owner's holds as one", []string{
+	{"counts nested holds as one", []string{
 		"admission/every hold of an owner counts",
 		"admission/weight of others excludes a holder",
 	}, func(s *tampered) {
@@ -129,7 +129,7 @@ var holdFlaws = []flaw{
 			return err
 		}
 	}},
-	{"takes what it refuses", []string{
+	{"holds refused claims", []string{
 		"acquire/refused claim takes nothing",
 		"release/release of a refused claim",
 		"admission/lighter claim after a refused one",

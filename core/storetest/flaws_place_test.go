@@ -86,7 +86,7 @@ var placeFlaws = []flaw{
 			return g, err
 		}
 	}},
-	{"ends a grant with its place", []string{
+	{"expires a grant with its place", []string{
 		"waiters/grant outlives its place",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {

@@ -32,7 +32,7 @@ var recordFlaws = []flaw{
 			}
 		})
 	}},
-	{"runs again what is finished", []string{
+	{"repeats finished runs", []string{
 		"records/finished record answers without claiming",
 		"records/finished record answers repeatedly",
 		"records/finished record answers a waiter",
@@ -117,7 +117,7 @@ var recordFlaws = []flaw{
 			return err
 		}
 	}},
-	{"keeps records for ever", []string{
+	{"stores records for ever", []string{
 		"records/record expires after Retain",
 		"records/Retain is the time left",
 		"saving/record with a Retain of zero",
@@ -151,21 +151,21 @@ var recordFlaws = []flaw{
 			return s.Store.Release(ctx, c)
 		}
 	}},
-	{"keeps records as text", []string{
+	{"stores records as text", []string{
 		"records/record of any bytes",
 	}, func(s *tampered) {
 		s.acquire = s.acquireRecord(func(_ store.Claim, r *store.Record) {
 			r.Value = bytes.ToValidUTF8(r.Value, []byte("?"))
 		})
 	}},
-	{"keeps short records only", []string{
+	{"stores short records only", []string{
 		"records/record of any bytes",
 	}, func(s *tampered) {
 		s.acquire = s.acquireRecord(func(_ store.Claim, r *store.Record) {
 			r.Value = r.Value[:min(len(r.Value), 65_535)]
 		})
 	}},
-	{"keeps one record for all keys", []string{
+	{"stores one record for all keys", []string{
 		"records/record belongs to one key",
 	}, func(s *tampered) {
 		s.release = func(ctx context.Context, c store.Claim) error {

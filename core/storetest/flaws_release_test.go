@@ -163,7 +163,7 @@ var releaseFlaws = []flaw{
 			return s.Store.Release(ctx, c)
 		}
 	}},
-	{"keeps what it does not hold", []string{
+	{"keeps keys without a hold", []string{
 		"keep/release with Keep without a hold",
 		"keep/release with Keep beside a successor",
 		"keep/repeated release with Keep",

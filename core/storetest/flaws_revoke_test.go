@@ -63,7 +63,7 @@ var revokeFlaws = []flaw{
 			return s.Store.Revoke(ctx, key, hold, min(keep, time.Millisecond))
 		}
 	}},
-	{"revokes whatever hold there is", []string{
+	{"revokes any hold", []string{
 		"revoke/revoke of a released hold",
 		"revoke/revoke of a nested hold",
 		"revoke/revoke of a waiter",
@@ -147,7 +147,7 @@ var revokeFlaws = []flaw{
 
 // cardFlaws lists flaws of Put and Cards.
 var cardFlaws = []flaw{
-	{"keeps no cards", []string{
+	{"stores no cards", []string{
 		"cards/card shown in every process",
 		"cards/card replaces the last one",
 		"cards/cards in order of process",
@@ -155,7 +155,7 @@ var cardFlaws = []flaw{
 	}, func(s *tampered) {
 		s.put = func(context.Context, store.Card, time.Duration) error { return nil }
 	}},
-	{"keeps one card", []string{
+	{"stores one card", []string{
 		"cards/card replaces the last one",
 		"cards/cards in order of process",
 	}, func(s *tampered) {
@@ -164,14 +164,14 @@ var cardFlaws = []flaw{
 			return cards[:min(1, len(cards))], err
 		}
 	}},
-	{"keeps cards for ever", []string{
+	{"stores cards for ever", []string{
 		"cards/card expires",
 	}, func(s *tampered) {
 		s.put = func(ctx context.Context, c store.Card, _ time.Duration) error {
 			return s.Store.Put(ctx, c, time.Hour)
 		}
 	}},
-	{"keeps cards for a moment", []string{
+	{"stores cards for a moment", []string{
 		"cards/card with a longer TTL",
 	}, func(s *tampered) {
 		s.put = func(ctx context.Context, c store.Card, ttl time.Duration) error {
@@ -186,7 +186,7 @@ var cardFlaws = []flaw{
 			return s.Store.Put(ctx, c, ttl)
 		}
 	}},
-	{"keeps cards as locks", []string{
+	{"stores cards as locks", []string{
 		"cards/cards are no locks",
 	}, func(s *tampered) {
 		s.put = func(ctx context.Context, c store.Card, ttl time.Duration) error {
@@ -196,7 +196,7 @@ var cardFlaws = []flaw{
 			return s.Store.Put(ctx, c, ttl)
 		}
 	}},
-	{"keeps any card", []string{
+	{"stores any card", []string{
 		"cards/invalid card is refused",
 	}, func(s *tampered) {
 		s.put = func(ctx context.Context, c store.Card, ttl time.Duration) error {

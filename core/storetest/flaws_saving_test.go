@@ -55,7 +55,7 @@ var savingFlaws = []flaw{
 			return s.Store.Release(ctx, c)
 		}
 	}},
-	{"saves only what is held", []string{
+	{"saves only for live holds", []string{
 		"runs/expired run saves its answer",
 		"runs/released run saves its answer",
 		"runs/expired run saves its failure",
@@ -167,7 +167,7 @@ var savingFlaws = []flaw{
 			}
 		})
 	}},
-	{"ends a run with its record", []string{
+	{"expires a run with its record", []string{
 		"saving/run outlasts its record",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {

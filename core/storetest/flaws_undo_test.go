@@ -20,7 +20,7 @@ var undoFlaws = []flaw{
 			return s.Store.Release(ctx, c)
 		}
 	}},
-	{"undoes only what is held", []string{
+	{"undoes only live holds", []string{
 		"undo/undo of an expired run",
 		"undo/undo beside another holder",
 		"undo/undone run repeated after its expiry",
@@ -32,7 +32,7 @@ var undoFlaws = []flaw{
 			return s.Store.Release(ctx, c)
 		}
 	}},
-	{"undoes whatever run was the last", []string{
+	{"undoes the last run", []string{
 		"undo/undo after another run",
 		"undo/undo of an unknown run",
 		"undo/undo of a waiting claim",
