@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -230,4 +231,64 @@ var halves = []struct {
 		_, _ = full.Acquire(t.Context(), w)
 		return func() error { return s.Release(t.Context(), w) }
 	}},
+}
+
+// TestHalfARelease refuses the inner commands of the releases of plain keys and of
+// Redisson's locks one by one, like TestHalfAScript. After an error the same release,
+// sent again, is refused again, because the hold is still there.
+func TestHalfARelease(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	asks := testclient.Redis(t, server.Addr)
+	for form, f := range map[string]struct {
+		prefix, commands string
+		opt              redisstore.Option
+	}{
+		"plain":    {"lk1:", "get set del pttl pexpire", redisstore.WithPlainKeys()},
+		"Redisson": {"", "hget hset hdel hgetall del time lindex pttl pexpire publish", redisstore.WithRedisson()},
+	} {
+		full := newStore(t, testclient.Redis(t, server.Addr), f.opt)
+		stored := func(c store.Claim) (value any, ttl time.Duration) {
+			name := f.prefix + c.Key
+			if value = asks.Get(t.Context(), name).Val(); form == "Redisson" {
+				value = asks.HGetAll(t.Context(), name).Val()
+			}
+			return value, asks.PTTL(t.Context(), name).Val()
+		}
+		for denied := range strings.FieldsSeq(f.commands) {
+			name := form + "-no-" + denied
+			server.Do("ACL", "SETUSER", name, "reset", "on", ">pw", "~*", "&*", "+@all", "-"+denied)
+			s := newStore(t, testclient.Redis(t, server.Addr, func(o *redis.Options) { o.Username, o.Password = name, "pw" }), f.opt)
+			for _, beside := range []bool{false, true} {
+				if beside && form == "plain" {
+					continue
+				}
+				for _, keep := range []time.Duration{0, 30 * time.Second, time.Hour} {
+					t.Run(fmt.Sprintf("%s without %s, beside a hold %v, kept for %v", form, denied, beside, keep), func(t *testing.T) {
+						c := claimed()
+						acquire(t, full, c)
+						if beside {
+							acquire(t, full, nested(c))
+						}
+						c.Keep = keep
+						before, lived := stored(c)
+						err := s.Release(t.Context(), c)
+						after, lives := stored(c)
+						if err == nil {
+							wantIs(t, "second release", full.Release(t.Context(), c), store.ErrLost)
+							if lives < keep-20*time.Second {
+								t.Errorf("the key is kept for %v, want %v", lives, keep)
+							}
+							return
+						}
+						wantIs(t, "release", err, store.ErrUnavailable)
+						if !reflect.DeepEqual(before, after) || (lived-lives).Abs() > 20*time.Second {
+							t.Errorf("got %v, and the key is %v for %v, was %v for %v", err, after, lives, before, lived)
+						}
+						wantIs(t, "second release", s.Release(t.Context(), c), store.ErrUnavailable)
+					})
+				}
+			}
+		}
+	}
 }

@@ -7,17 +7,20 @@
 --          would have expired
 -- answer   0  it was held, {2}  it was not: OK and LOST of clock.lua
 --
--- A server out of memory accepts the PEXPIRE, and then also the SET.
+-- A server out of memory refuses a SET as the first write of a script, but not after the
+-- PEXPIRE. The PEXPIRE itself changes nothing, because a user may lack the right to SET.
 
 if redis.call('GET', KEYS[1]) ~= ARGV[2] then
   return {2}
 end
 if ARGV[3] then
-  local keep = tonumber(ARGV[3])
+  local keep, left = tonumber(ARGV[3]), redis.call('PTTL', KEYS[1])
   if ARGV[5] then
-    keep = math.max(keep, redis.call('PTTL', KEYS[1]))
+    keep = math.max(keep, left)
   end
-  redis.call('PEXPIRE', KEYS[1], keep)
+  if left > 0 then
+    redis.call('PEXPIRE', KEYS[1], left)
+  end
   redis.call('SET', KEYS[1], ARGV[4], 'PX', keep)
 else
   redis.call('DEL', KEYS[1])

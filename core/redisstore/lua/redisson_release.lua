@@ -11,9 +11,8 @@
 --          server has them
 -- answer   0  released, {2}  not held
 --
--- A server that is out of memory refuses an HSET as the first write of a script, but not
--- after the HDEL. If the user lacks the right to a later command, the hold is still
--- released.
+-- If the user lacks the right to a command, the script either completes the release or
+-- changes nothing. So the hold is deleted by the last command that can fail.
 
 local value = redis.call('HGET', KEYS[1], ARGV[2])
 local hold, keep = read(value), tonumber(ARGV[4])
@@ -25,29 +24,40 @@ before = type(before) == 'number' and before >= 0 and before or nil
 if keep > 0 and ARGV[1] == 'revoke' then
   keep = math.max(keep, hold and hold.ends - now or before or 0)
 end
-redis.call('HDEL', KEYS[1], ARGV[2])
-if keep > 0 then
-  -- This field has a new name, because Redisson would take a field with the old name for
-  -- its thread's hold.
-  write('kept:' .. ARGV[2], now + keep, '', 0)
-  last(keep)
-end
-local ends, others = 0, false
+local ends, others = keep > 0 and now + keep or 0, false
 local fields = redis.call('HGETALL', KEYS[1])
 for i = 1, #fields, 2 do
-  local left = read(fields[i + 1])
-  -- A read-write lock that nobody holds has only the field mode.
-  others = others or not left and fields[i] ~= 'mode'
-  ends = math.max(ends, left and left.ends or 0)
+  if fields[i] ~= ARGV[2] then
+    local left = read(fields[i + 1])
+    -- A read-write lock that nobody holds has only the field mode.
+    others = others or not left and fields[i] ~= 'mode'
+    ends = math.max(ends, left and left.ends or 0)
+  end
+end
+local ms = ends - now
+if not others and ms <= 0 then
+  redis.call('DEL', KEYS[1])
+else
+  if keep > 0 then
+    -- This field has a new name, because Redisson would take a field with the old name
+    -- for its thread's hold. A server that is out of memory refuses an HSET as the first
+    -- write of a script, but not after an HDEL, even of an absent field.
+    local kept = 'kept:' .. ARGV[2]
+    redis.call('HDEL', KEYS[1], kept)
+    write(kept, now + keep, '', 0)
+    local refused = last(keep)
+    if refused then
+      redis.call('HDEL', KEYS[1], kept)
+      return refused
+    end
+  end
+  redis.call('HDEL', KEYS[1], ARGV[2])
 end
 if others then
   return 0
 end
-local ms = ends - now
 if ms > 0 then
   redis.pcall('PEXPIRE', KEYS[1], string.format('%.0f', ms))
-else
-  redis.call('DEL', KEYS[1])
 end
 if not before or ms < before then
   local head = KEYS[2] and redis.pcall('LINDEX', KEYS[2], 0)

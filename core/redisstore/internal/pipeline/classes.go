@@ -13,7 +13,7 @@ import (
 type Class struct {
 	// Unchanged is set if the server has changed nothing. Inside a script, a command's
 	// error occurs at the script's first write. The exception is NOPERM, which can
-	// occur later. The scripts of the usual keys then leave the state unchanged.
+	// occur later. The scripts then leave all holds as they are.
 	Unchanged bool
 	// Advice precedes the server's message.
 	Advice string
