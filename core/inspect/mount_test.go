@@ -56,8 +56,8 @@ func mounts(page http.Handler) map[string]struct {
 		"a gin group":                    {engine, "/admin/locks"},
 		"a wildcard of gin":              {engine, "/deep/a/b"},
 		"a proxy with a prefix":          {behind(exact, "/team/x", ""), "/team/x/ops/locks"},
-		"a proxy that strips a part": {behind(page, "/team/locks", ""), "/team/locks/"},
-		"a proxy that adds a part":  {behind(engine, "/l", "/admin/locks"), "/l"},
+		"a proxy that strips a part":     {behind(page, "/team/locks", ""), "/team/locks/"},
+		"a proxy that adds a part":       {behind(engine, "/l", "/admin/locks"), "/l"},
 	}
 }
 
