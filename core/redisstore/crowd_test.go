@@ -291,8 +291,8 @@ func TestCrowd_KeyWithLessTime(t *testing.T) {
 	}
 }
 
-// TestWeightOfAResentClaim checks that a claim that is sent again with another weight
-// keeps its first weight.
+// TestWeightOfAResentClaim checks that a duplicate of a claim does not change the
+// claim's weight, even if the duplicate has another weight.
 func TestWeightOfAResentClaim(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)

@@ -70,9 +70,9 @@ func (s *Redis) KeysIn(slot int) int {
 	return int(n)
 }
 
-// Disown makes two nodes disagree about an empty slot. The slot's master names the node
-// to as the owner, while to still names the master. repair makes to name itself, which
-// ends the disagreement.
+// Disown makes two nodes disagree about an empty slot. The slot's master names the other
+// node (the parameter to) as the owner, while the other node still names the master.
+// repair makes the other node name itself, which ends the disagreement.
 func (c *Cluster) Disown(slot int, to *Redis) (repair func()) {
 	c.t.Helper()
 	from, id := c.Master(slot), nodeID(to)
