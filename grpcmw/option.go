@@ -253,8 +253,8 @@ func isDeterministic(s *status.Status) bool {
 //
 //	grpcmw.Fingerprint(grpcmw.Join(grpcmw.Field("order"), grpcmw.Field("amount")))
 //
-// Other fields can differ unnoticed. If of returns "" or an error, the request is refused.
-// Fingerprint panics if of is nil.
+// Other fields can differ unnoticed. If the function of returns "" or an error, the
+// request is refused. Fingerprint panics if of is nil.
 func Fingerprint(of KeyFunc) Option {
 	if of == nil {
 		panic("grpcmw: Fingerprint: the function is nil")

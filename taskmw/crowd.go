@@ -156,7 +156,8 @@ func (c *crowd) idle(now time.Time, period time.Duration) bool {
 	return c.waiting == 0 && now.Sub(c.refused) > 2*period
 }
 
-// begin starts the period of now.
+// begin starts the period that contains the time now, unless that period has begun
+// already.
 func (c *crowd) begin(now time.Time, period time.Duration) {
 	n := now.UnixNano() / int64(period)
 	if n == c.period {

@@ -104,9 +104,9 @@ func digest(value []byte) []byte {
 	return sum[:]
 }
 
-// encode returns the entry for s at now, without expired parts. If usual is set and s
-// has at most one hold, which is a usual lock and fits into Alone, encode stores it in
-// Alone, without a text.
+// encode returns the entry for s at the time now, without expired parts. If usual is set
+// and s has at most one hold, which is a usual lock and fits into Alone, encode stores
+// it in Alone, without a text.
 func encode(s *keystate.State, now time.Time, usual bool) Entry {
 	e := Entry{Due: now, Alone: Alone{Token: s.Token, Written: now}}
 	text := stateText{V: textVersion, Written: now.UnixMicro(), Token: s.Token}

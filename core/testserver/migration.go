@@ -15,14 +15,14 @@ type Migration struct {
 	from, to *Redis
 }
 
-// Migrate moves slot and all its keys to the master to.
+// Migrate moves slot and all its keys to another master, the parameter to.
 func (c *Cluster) Migrate(slot int, to *Redis) {
 	c.t.Helper()
 	c.BeginMigration(slot, to).Finish()
 }
 
-// BeginMigration starts the migration of slot to the master to. MoveKeys and Finish move
-// the keys.
+// BeginMigration starts the migration of slot to another master, the parameter to.
+// MoveKeys and Finish move the keys.
 func (c *Cluster) BeginMigration(slot int, to *Redis) *Migration {
 	c.t.Helper()
 	m := &Migration{t: c.t, cluster: c, slot: slot, from: c.Master(slot), to: to}

@@ -87,9 +87,10 @@ func (s *Store) List(ctx context.Context, after string, most int) (page []store.
 
 // Revoke implements store.Inspector. In one transaction it deletes the nodes of a hold
 // and, if keep is positive, creates a node that keeps the hold's weight taken. That node
-// lasts for keep, or for the rest of the hold's lifetime if that is longer. If the
-// holder has written in the meantime, the transaction fails, and Revoke tries again, at
-// most 20 times in all. The leader's clock counts the remaining time, as with KeepFor.
+// lasts for the time keep, or for the rest of the hold's lifetime if that is longer. If
+// the holder has written in the meantime, the transaction fails, and Revoke tries again,
+// at most 20 times in all. The leader's clock counts the remaining time, as with
+// KeepFor.
 //
 // Revoke needs the rights READ, CREATE and DELETE. The node that it creates gets the
 // ACL of the hold's node, so that the same clients can read it. If the servers show
