@@ -9,10 +9,9 @@ import (
 )
 
 const (
-	// maxResent limits how often the cleanup sends the value of a record without
-	// success. When the tries for a claim have sent more than maxResent bytes of the
-	// value, the substitute record (releasing.instead), if there is one, replaces the
-	// record.
+	// maxResent limits the bytes of a record's value that the cleanup sends for one
+	// claim without success. When the tries have sent more bytes, the substitute record
+	// (releasing.instead), if there is one, replaces the record.
 	maxResent = 8 << 20
 	// cleanUpWidth bounds the number of goroutines that make later tries. The first try
 	// of each claim has its own goroutine.

@@ -98,7 +98,9 @@ type Alone struct {
 	// Lease and Owner identify the hold, with up to 255 arbitrary bytes each. They are
 	// empty if there is no hold, or State is set.
 	Lease, Owner string
-	Since, Until time.Time // the times of the hold; without a hold, zero or the times of an ended hold
+	// Since and Until are the times of the hold. Without a hold they are zero, or the
+	// times of a hold that has ended.
+	Since, Until time.Time
 	// Written is the place's time at the write, even if State is set. A current time
 	// before Written shows that the clock was set back.
 	Written time.Time
