@@ -17,9 +17,10 @@ const (
 )
 
 // cleanup releases claims at single nodes in the background, until the node has answered
-// or its hold of the claim has expired. A task that has to leave a tombstone ends only
-// when the node has answered that it lacks the claim, or when the claim cannot arrive
-// any more. More than maxTasks tasks, and the tasks of a closed Store, are dropped.
+// or its hold of the claim has expired. A task that has to leave a tombstone ends in two
+// cases: the node has answered that it lacks the claim, or no acquire of the claim can
+// arrive any more. More than maxTasks tasks, and the tasks of a closed Store, are
+// dropped.
 type cleanup struct {
 	store *Store
 

@@ -17,9 +17,9 @@ import (
 // no extension could be valid any more.
 //
 // If a majority has confirmed a claim, Extend restores the claim in the background at
-// each node that lacks it. It does not restore the claim at a node to which an acquire
-// of the claim was in flight when Extend began, after a release of the claim, or after
-// half of the claim's validity. So a node that was restarted or cut off for a while does
+// each node that lacks it. It does not restore the claim in three cases: an acquire of
+// the claim was in flight to the node when Extend began, the claim was released, or half
+// of its validity has passed. So a node that was restarted or cut off for a while does
 // not reduce the lock to a bare majority. After a loss no node gets the claim again,
 // because another claim may already hold the key.
 func (s *Store) Extend(ctx context.Context, claims []store.Claim) []store.Extension {
