@@ -99,7 +99,7 @@ type Alone struct {
 	// empty if there is no hold, or State is set.
 	Lease, Owner string
 	// Since and Until are the times of the hold. Without a hold they are zero, or the
-	// times of a hold that has ended.
+	// times of a hold that was released.
 	Since, Until time.Time
 	// Written is the place's time at the write, even if State is set. A current time
 	// before Written shows that the clock was set back.
