@@ -135,15 +135,15 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 // release a claim that may be held or waiting at the store.
 func (a *attempt) acquireKey(key string) (err error) {
 	c := a.request.claim(key, a.lease.first.id)
-	a.placed, a.failed, a.byText, a.unheard = false, nil, false, false
+	a.key = keyAttempt{}
 	defer func() { // runs after the leave that is deferred below, so the waiter has left its queue
 		unsure, got := a.lease.unsure[key], a.lease.hold(key) != nil
-		if !got && (unsure || a.placed) {
-			c := releasing{Claim: a.request.claim(key, a.lease.first.id), name: a.request.name, mode: a.request.mode}
-			c.Record = nil
-			c.Undo = unsure && a.request.record != nil
+		if !got && (unsure || a.key.placed) {
+			withdrawal := releasing{Claim: a.request.claim(key, a.lease.first.id), name: a.request.name, mode: a.request.mode}
+			withdrawal.Record = nil
+			withdrawal.Undo = unsure && a.request.record != nil
 			withdrawn := make(chan struct{})
-			a.engine.cleanup.add(c, unsure, func(error) { close(withdrawn) })
+			a.engine.cleanup.add(withdrawal, unsure, func(error) { close(withdrawn) })
 			if errors.Is(err, ErrBusy) && a.ctx.Err() == nil {
 				// The program may exit soon. A fair claim that is not withdrawn keeps
 				// other waiters out for as long as the store remembers it.
@@ -155,12 +155,12 @@ func (a *attempt) acquireKey(key string) (err error) {
 	case a.request.mode == ModePermits || a.request.mode == ModeRun:
 	case outer == nil:
 		owner, _ := a.ctx.Value(ownerKey{}).(string)
-		c.Via, a.joinToken = splitOwner(owner, key)
-		a.byText = true
+		c.Via, a.key.joinToken = splitOwner(owner, key)
+		a.key.byText = true
 	case outer.engine == a.engine:
 		return a.join(&c, outer)
 	default: // outer is a lease of another Locker, perhaps at the same store
-		c.Via, a.joinToken = outer.show(key)
+		c.Via, a.key.joinToken = outer.show(key)
 	}
 	if c.Via != "" {
 		// The holder may be waiting for this caller. So this caller does not queue
@@ -172,7 +172,7 @@ func (a *attempt) acquireKey(key string) (err error) {
 	t := a.request.newWaiter(&c)
 	a.engine.waiters.enter(t)
 	defer func() { // the queue gets the lease's hold, which can be passed on later
-		if unused := a.engine.waiters.leave(t, a.lease.passable(), a.lease.hold(key) != nil, a.failed); unused != nil {
+		if unused := a.engine.waiters.leave(t, a.lease.passable(), a.lease.hold(key) != nil, a.key.failed); unused != nil {
 			a.lease.abandonHold(unused)
 		}
 	}()
@@ -187,7 +187,7 @@ func (a *attempt) join(c *store.Claim, outer *Lease) error {
 	if !outer.trusted() {
 		return lost
 	}
-	c.Via, a.joinToken = outer.show(c.Key)
+	c.Via, a.key.joinToken = outer.show(c.Key)
 	err := a.askRetrying(c)
 	busy := errors.Is(err, ErrBusy) && a.ctx.Err() == nil
 	if busy || err == nil && a.lease.hold(c.Key).owner != c.Via {

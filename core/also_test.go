@@ -119,6 +119,34 @@ func TestAlso(t *testing.T) {
 		wantFree(t, store.inner, "a")
 		release(t, holder)
 	})
+	// A busy answer for an earlier key, which was then granted, says nothing about a
+	// later key without an answer.
+	sim(t, "ctx done while second is unanswered", func(t *testing.T) {
+		for _, earlierBusy := range []bool{false, true} {
+			seen := &recorder{}
+			l, store := setup(t, core.WithObserver(seen))
+			if earlierBusy {
+				holder := acquire(t, t.Context(), newLocker(t, store.inner), "a")
+				time.AfterFunc(time.Second, func() { _ = holder.Release(context.Background()) })
+			}
+			store.set(func(ctx context.Context, n int, do func() error) error {
+				if sent := store.sent(opAcquire); sent[len(sent)-1].claims[0].Key == "b" {
+					return hang(ctx, n, do)
+				}
+				return do()
+			}, opAcquire)
+			ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+			_, err := l.Acquire(ctx, "a", core.Also("b"))
+			cancel()
+			wantErr(t, err, core.ErrUnavailable, context.DeadlineExceeded)
+			wantNot(t, err, core.ErrBusy)
+			if gaveUp := seen.all(core.GaveUp); len(gaveUp) != 1 || gaveUp[0].Contended != earlierBusy {
+				t.Errorf("a busy %t: got events %+v, want Contended of a", earlierBusy, gaveUp)
+			}
+			time.Sleep(time.Minute)
+			wantFree(t, store.inner, "a", "b")
+		}
+	})
 	// Hundreds of callers that name the same keys in different orders do not deadlock.
 	sim(t, "many orders without deadlock", func(t *testing.T) {
 		l, store := setup(t)

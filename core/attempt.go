@@ -14,19 +14,38 @@ import (
 	"github.com/lockkit/lockkit/retry"
 )
 
-// attempt is the state of one acquire in flight.
+// attempt is the state of one acquire in flight. The field key concerns the key that it is
+// acquiring, and so does unsure (Lease.unsure).
+//
+//	answer to a request         notes               then         error
+//	a grant                     none                holds it     none
+//	busy                        foundBusy           waits, asks  ErrBusy
+//	ErrInvalid, ErrUnsupported  none                fails        the answer
+//	ErrLost: storeReleased      none                fails        ErrUnavailable
+//	ErrUnavailable              unanswered          asks again   ErrUnavailable
+//	none, or any other error    unanswered, unsure  asks again   ErrUnavailable
+//
+// A grant that has expired when it arrives counts as no answer. A note stays set if a
+// later request is answered, because the earlier request may still arrive. If ctx is
+// done, nothing is asked again, and the error is ctxError's. If the acquire fails and
+// the claim is unsure or placed, the cleanup releases the claim.
 type attempt struct {
-	engine    *engine
-	request   *request
-	ctx       context.Context // the caller's; the lease's context is also done if an earlier key is lost
-	lease     *Lease
-	until     time.Time // the end of the wait; zero without a positive Wait
-	busyTold  bool      // the observer was notified that the key is busy
-	placed    bool      // the claim may have a place in the store's list
-	failed    error     // the error of the last request, if the store answered none of its tries
-	unheard   bool      // a request for this key had no answer
-	joinToken uint64    // the token of the hold to join; 0 if unknown
-	byText    bool      // joinToken comes from the text of Lease.Owner, not from a lease of this process
+	engine  *engine
+	request *request
+	ctx     context.Context // the caller's; the lease's context is also done if an earlier key is lost
+	lease   *Lease
+	until   time.Time // the end of the wait; zero without a positive Wait
+	key     keyAttempt
+}
+
+// keyAttempt is the part of an attempt that acquireKey resets for each key.
+type keyAttempt struct {
+	foundBusy  bool   // the store or the queue of this process answered busy
+	placed     bool   // the claim may have a place in the store's list
+	unanswered bool   // a request had no answer; ctxError prefers a later answer
+	failed     error  // the error of the last request, if the store answered none of its tries
+	joinToken  uint64 // the token of the hold to join; 0 if unknown
+	byText     bool   // joinToken comes from the text of Lease.Owner, not from a lease of this process
 }
 
 // inLine acquires c for t, which has entered its queue. It waits until t may ask the
@@ -206,13 +225,13 @@ func (a *attempt) askRetrying(c *store.Claim) error {
 			a.tellBusy(err)
 			return err
 		}
-		a.unheard = true
+		a.key.unanswered = true
 		if pause == nil {
 			pause = retry.Hiccup.Delays()
 		}
 		d, left := pause()
 		if !left || outage.Known(err) {
-			a.failed = err
+			a.key.failed = err
 			return err
 		}
 		if _, end := a.sleep(nil, d, nil); end != nil {
@@ -227,7 +246,7 @@ func (a *attempt) ask(c *store.Claim) error {
 	if a.ctx.Err() != nil {
 		return context.Cause(a.ctx)
 	}
-	a.placed = a.placed || c.Wait
+	a.key.placed = a.key.placed || c.Wait
 	unsure := true // stays true if the store panics
 	defer func() {
 		if unsure {
@@ -257,7 +276,7 @@ func (a *attempt) ask(c *store.Claim) error {
 		}
 		a.lease.noteRun(*g.Record)
 		if g.Record.Done {
-			a.placed, unsure = false, false
+			a.key.placed, unsure = false, false
 			return nil // without a hold: nothing was claimed, see Locker.acquire
 		}
 	}
@@ -274,22 +293,26 @@ const roughToken = 4096
 
 // admit adds to the lease the hold that was granted to c in a call that began at start.
 func (a *attempt) admit(c *store.Claim, g store.Grant, start clock.Moment) error {
-	if c.Via != "" && c.Via == g.Owner && a.joinToken > 0 && g.Token > 0 {
+	if c.Via != "" && c.Via == g.Owner && a.key.joinToken > 0 && g.Token > 0 {
 		// All leases of the owner must have the same token, because a resource may have
 		// seen it. The store may report another token, see store.Grant.Token. An
 		// owner's text (ContextWithOwner) can be forged, so its token is used only
 		// below a bound.
-		if !a.byText || a.joinToken < g.Token+store.TokenStep+roughToken {
-			g.Token = a.joinToken
+		if !a.key.byText || a.key.joinToken < g.Token+store.TokenStep+roughToken {
+			g.Token = a.key.joinToken
 		}
 	}
 	return a.lease.grant(c, g, start)
 }
 
-// tellBusy notifies the observer, once, that the key is busy.
+// tellBusy records that the key is busy, and notifies the observer of the first busy
+// key of the acquire.
 func (a *attempt) tellBusy(err error) {
-	if !a.busyTold && errors.Is(err, ErrBusy) {
-		a.busyTold = true
+	if !errors.Is(err, ErrBusy) {
+		return
+	}
+	a.key.foundBusy = true
+	if !a.lease.contended {
 		a.lease.noteContended()
 		a.engine.observe(a.ctx, a.lease.outcome(Busy))
 	}
@@ -310,10 +333,7 @@ func (a *attempt) acquireError(c *store.Claim, err error) error {
 			e.RetryAfter, e.Waiting = busy.RetryAfter, busy.Waiting
 		}
 		return e
-	case c.Via == "" && says(a.ctx, err, ErrLost) && a.lease.Context().Err() == nil:
-		// This process has not released the claim. The store itself (redlock, or Redis
-		// with replicas) released the claim after an attempt without an answer, and
-		// does not grant it again.
+	case a.storeReleased(err):
 		return fmt.Errorf("core: acquire %q: %w: %v", a.request.name, ErrUnavailable, err)
 	case errors.Is(err, ErrClosed), answered(a.ctx, err):
 		return fmt.Errorf("core: acquire %q: %w", a.request.name, err)
@@ -321,20 +341,33 @@ func (a *attempt) acquireError(c *store.Claim, err error) error {
 	return unavailable("acquire", a.request.name, err)
 }
 
+// storeReleased reports whether err is the answer that the claim was released before,
+// although this process has not released it. The store itself (redlock, or Redis with
+// replicas) released the claim after an attempt without an answer, and does not grant
+// it again. If the lease has lost an earlier key, err is that loss.
+func (a *attempt) storeReleased(err error) bool {
+	return says(a.ctx, err, ErrLost) && a.lease.trusted()
+}
+
 // ctxError implements acquireError for the case that the caller's context is done. The
-// error matches ErrBusy if the store or the queue of this process answered busy.
-// Otherwise it matches ErrUnavailable if a request to the store had no answer. If
-// nothing is known of the key, the error matches only the context's error and cause.
+// error concerns the key of c only. It matches ErrBusy if the store or the queue of this
+// process answered busy. Otherwise, if the last request was answered, the error matches
+// that answer, even if an earlier request had no answer. Otherwise it matches
+// ErrUnavailable if a request to the store had no answer. If no request was sent, the
+// error matches only the context's error and cause.
 func (a *attempt) ctxError(c *store.Claim, err error) error {
 	cause := context.Cause(a.ctx)
 	done := cause
 	if cause != a.ctx.Err() {
 		done = fmt.Errorf("%w (%w)", cause, a.ctx.Err())
 	}
+	released := a.storeReleased(err)
 	switch {
-	case a.busyTold || a.lease.contended || says(a.ctx, err, ErrBusy):
+	case a.key.foundBusy || says(a.ctx, err, ErrBusy):
 		return fmt.Errorf("core: acquire %q: %w: %w", a.request.name, ErrBusy, done)
-	case a.unheard || a.lease.unsure[c.Key] || says(a.ctx, err, ErrUnavailable):
+	case answered(a.ctx, err) && !released:
+		return fmt.Errorf("core: acquire %q: %w: %w", a.request.name, err, done)
+	case released || a.key.unanswered || a.lease.unsure[c.Key] || says(a.ctx, err, ErrUnavailable):
 		if err != cause {
 			// The text of ErrUnavailable is removed, because the returned error has it
 			// already.

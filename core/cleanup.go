@@ -37,7 +37,7 @@ type cleanup struct {
 
 type pending struct {
 	claim  releasing
-	unsure bool // an earlier request for the claim had no answer
+	unsure bool // an earlier request had no answer, so it may still arrive and be granted
 	until  time.Time
 	pause  time.Duration // the pause after the next try without an answer
 	resent int           // bytes of the record's value that the tries have sent

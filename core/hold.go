@@ -26,7 +26,8 @@ type notices interface {
 	// lose notifies the lease that the hold is lost.
 	lose()
 	// extends reports whether the watchdog has to extend the hold, which is still
-	// trusted.
+	// trusted. It may find that the lease is lost or overruns, and then notifies the
+	// observer.
 	extends(now clock.Moment) bool
 	// extended notifies the lease of the result of an extension.
 	extended(err error)
@@ -112,7 +113,8 @@ func (h *hold) leaseNow() notices {
 }
 
 // lose ends the trust in the lost hold, and notifies the lease that has the hold. A
-// lease that is about to take the hold finds that the hold is no longer trusted.
+// lease that is about to take the hold finds that the hold is no longer trusted. A lease
+// whose Commit may have saved the record stays held (Lease.lose), without trust.
 func (h *hold) lose() {
 	h.retire()
 	if lease := h.leaseNow(); lease != nil {
@@ -230,8 +232,10 @@ func (h *hold) releaseClaim() store.Claim {
 	if h.owner == h.id && h.token > 0 { // a joined token belongs to the owner's hold
 		c.Last = h.token + uint64(h.passing.passes)
 	}
-	if left := time.Until(h.arrived.Time().Add(h.reach)); left > c.TTL {
-		c.TTL = left - left%time.Millisecond
+	if h.reach > 0 {
+		if left := time.Until(h.arrived.Time().Add(h.reach)); left > c.TTL {
+			c.TTL = left - left%time.Millisecond
+		}
 	}
 	return c
 }
@@ -243,11 +247,11 @@ func (h *hold) releaseClaim() store.Claim {
 // in any case, so that a late acquire is refused. Leases that have passed the hold on
 // and wait for a confirmation get the same result.
 func (h *hold) release(c releasing, unsure bool, until time.Time) (err error) {
-	plain := c.Record == nil
-	end, assumed := h.beginRelease(), false
-	defer func() { end.answer(err, assumed) }()
-	err = errNoEnd
-	assumed, settled, err := h.keeper.release(&c, until)
+	plain, assumed, settled := c.Record == nil, false, false
+	err = errPanicked // stays if the store panics
+	askers := h.beginRelease()
+	defer func() { askers.answer(err, assumed) }()
+	assumed, settled, err = h.keeper.release(&c, until)
 	if plain && errors.Is(err, ErrLost) && h.expired(h.keeper.now()) {
 		assumed, err = true, nil
 	}
@@ -261,6 +265,6 @@ func (h *hold) release(c releasing, unsure bool, until time.Time) (err error) {
 // on and wait for a confirmation get the result of the cleanup's first try.
 func (h *hold) abandon(c releasing, unsure bool) {
 	h.retire()
-	end := h.beginRelease()
-	h.keeper.cleanup.add(c, unsure, func(err error) { end.answer(err, false) })
+	askers := h.beginRelease()
+	h.keeper.cleanup.add(c, unsure, func(err error) { askers.answer(err, false) })
 }

@@ -308,6 +308,7 @@ func (l *Lease) start(now clock.Moment) error {
 // If the lease is no longer trusted, it calls lose.
 func (l *Lease) trusted() bool { return l.trustedAt(l.engine.now()) }
 
+// trustedAt implements trusted at the time now.
 func (l *Lease) trustedAt(now clock.Moment) bool {
 	l.mu.Lock()
 	before := l.state
@@ -427,7 +428,7 @@ func (l *Lease) overruns(now clock.Moment) bool {
 	return true
 }
 
-// extends reports whether the watchdog has to extend the lease's holds.
+// extends implements notices.
 func (l *Lease) extends(now clock.Moment) bool {
 	if !l.trustedAt(now) {
 		// The lease is no longer held. If its release is in flight, the hold may be

@@ -18,8 +18,8 @@ import (
 //	a lease has the hold, the head of the queue is parked for it
 //	   │ the lease is released
 //	   ├─ pass: yes ──→ between two leases ──┬─ giveTo ──────→ the head's lease has it
-//	   │                 confirmed: asks     ├─ mayMoveOn ──→ the next waiter is given it
-//	   │                 the store           └─ abandon ────→ released in the background
+//	   │                 askStore: asks for  ├─ mayMoveOn ──→ the next waiter is given it
+//	   │                 a confirmation      └─ abandon ────→ released in the background
 //	   └─ pass: no ───→ the head asks the store for a place, then the hold is released
 //
 // The state has three parts. The mutex of waiters guards queuePassing and
@@ -214,7 +214,7 @@ func (l *Lease) passOrRelease(ctx context.Context, r *store.Record, now clock.Mo
 	passed, placed, parked := ws.passOn(h, !l.tooOld(now))
 	if passed {
 		l.engine.observe(ctx, l.event(PassedOn))
-		return h.confirmed(until)
+		return h.askStore(until)
 	}
 	if parked {
 		defer ws.holdEnded(h) // after the release, so that the head finds the key free
@@ -317,17 +317,17 @@ func (h *hold) unconfirmed(now clock.Moment) bool {
 	return now.Since(h.from) > min(passTime, h.valid/50)
 }
 
-// confirmed asks the store whether the hold still exists, for a lease that has passed
+// askStore asks the store whether the hold still exists, for a lease that has passed
 // the hold on. Callers that come while such a call is in flight share the next call, or
-// the answer to the hold's release. confirmed returns nil, ErrLost, or the reason for a
+// the answer to the hold's release. askStore returns nil, ErrLost, or the reason for a
 // missing answer. After an error the hold is no longer passed on.
-func (h *hold) confirmed(until time.Time) (err error) {
+func (h *hold) askStore(until time.Time) (err error) {
 	c, asks := h.confirmation()
 	if !asks {
 		<-c.done
 		return c.err
 	}
-	err = errNoEnd // stays if the store panics
+	err = errPanicked // stays if the store panics
 	defer func() { err = h.confirmAnswered(c, err) }()
 	return h.keeper.persist(h.ttl, until, func(ctx context.Context) error {
 		_, answers := h.keeper.extendHolds(ctx, budget(h.ttl), 0, []*hold{h})

@@ -77,6 +77,30 @@ func TestReentry(t *testing.T) {
 			wantFree(t, store.inner, "order:1")
 		})
 	}
+	// A store can release an unanswered claim by itself, and then answers ErrLost. The
+	// outer lease is still held, so nothing is lost.
+	sim(t, "released by the store", func(t *testing.T) {
+		for _, byText := range []bool{false, true} {
+			l, store := setup(t)
+			outer := acquire(t, t.Context(), l, "order:1")
+			ctx := outer.Context()
+			if byText {
+				ctx = core.ContextWithOwner(t.Context(), outer.Owner())
+			}
+			store.set(func(_ context.Context, n int, _ func() error) error {
+				if n == 1 {
+					return errBroken
+				}
+				return core.ErrLost
+			}, opAcquire)
+			_, err := l.Acquire(ctx, "order:1")
+			wantErr(t, err, core.ErrUnavailable)
+			wantNot(t, err, core.ErrLost)
+			store.set(nil, opAcquire)
+			wantHeldLease(t, outer)
+			release(t, outer)
+		}
+	})
 	// An acquire that re-enters overtakes the waiters of this process, and fair waiters
 	// of other processes.
 	sim(t, "overtakes waiters", func(t *testing.T) {

@@ -55,7 +55,7 @@ func (l *Lease) finish(ctx context.Context, op string, r *store.Record, withdraw
 // which the lease was held, and whether the lease had been lost. Even if the store
 // panics, the calls of finish that wait for conclude return.
 func (l *Lease) conclude(ctx context.Context, op string, r *store.Record) (held time.Duration, wasLost bool) {
-	err := errNoEnd
+	err := errPanicked
 	defer func() {
 		l.err = l.endError(op, err)
 		l.engine.roster.countOut(l)
@@ -75,7 +75,7 @@ func (l *Lease) conclude(ctx context.Context, op string, r *store.Record) (held 
 		l.abandon()
 		err = ErrLost
 	} else {
-		err = l.passOrRelease(ctx, r, now)
+		err = l.passOrRelease(ctx, r, now) // in passing.go
 	}
 	return held, wasLost
 }

@@ -214,7 +214,7 @@ func (l *Lease) settle(ctx context.Context, op string, r, instead *store.Record,
 	}
 	l.run.settling.Do(func() {
 		l.run.withdrawn, l.run.instead = withdraw, instead
-		err := l.endError(op, errNoEnd)
+		err := l.endError(op, errPanicked)
 		defer func() { l.run.err = err }()
 		var first bool
 		if first, err = l.finish(ctx, op, r, withdraw); !first {

@@ -54,8 +54,8 @@ func (e *lateError) Error() string {
 
 func (*lateError) Unwrap() error { return context.DeadlineExceeded }
 
-// errNoEnd is the error for callers that wait for a call to the store that panics.
-var errNoEnd = errors.New("store call panicked")
+// errPanicked is the error for callers that wait for a call to the store that panics.
+var errPanicked = errors.New("store call panicked")
 
 // errNoAnswer is the error of a claim for which Store.Extend has returned no answer.
 var errNoAnswer = errors.New("the store gave no answer")
@@ -150,7 +150,7 @@ func (cs *storeCalls) persist(ttl time.Duration, until time.Time, call func(ctx 
 		ctx, cancel := cs.bounded(ctx, min(budget(ttl), time.Until(until)), ttl)
 		defer cancel()
 		err := call(ctx)
-		if errors.Is(err, ErrLost) || time.Until(until) <= retry.Hiccup.Max {
+		if err != nil && (errors.Is(err, ErrLost) || time.Until(until) <= retry.Hiccup.Max) {
 			err = retry.Stop(err)
 		}
 		return struct{}{}, err

@@ -24,7 +24,9 @@ func trust(valid time.Duration) time.Duration {
 }
 
 // budget returns the time limit of one call to the store for a claim with this TTL. The
-// limit is short compared with the TTL, so that several attempts fit into the TTL.
+// limit is short compared with the TTL, so that several attempts fit into the TTL. A
+// store's own limit (store.Prompt) that is not longer replaces it, see bounded: with
+// Redis that limit is 2 s, and so applies from a TTL of 12 s on.
 func budget(ttl time.Duration) time.Duration {
 	return min(max(ttl/6, 20*time.Millisecond), 2*time.Second)
 }

@@ -2,6 +2,7 @@ package core_test
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -176,4 +177,39 @@ func TestTurns_WithoutWakeUps(t *testing.T) {
 		l := newLocker(t, k)
 		release(t, acquire(t, t.Context(), l, "order:1", core.Wait(10*time.Millisecond)))
 	})
+}
+
+// TestPassingOnWithoutWatches checks that a polling process gets a key that another
+// process passes on, while no watch can be opened.
+func TestPassingOnWithoutWatches(t *testing.T) {
+	t.Parallel()
+	for _, hold := range []time.Duration{0, time.Millisecond, 20 * time.Millisecond} {
+		sim(t, fmt.Sprintf("turn of a polling process, %v", hold), func(t *testing.T) {
+			l, store := setup(t)
+			rival := newScripted(store.inner)
+			for _, s := range []*scripted{store, rival} {
+				s.setAll(slow(50*time.Microsecond, 50*time.Microsecond))
+				s.setWatch(func(context.Context, int) (<-chan struct{}, error) { return nil, errBroken })
+			}
+			other := newLocker(t, rival)
+			ctx, stop := context.WithCancel(t.Context())
+			var wg sync.WaitGroup
+			for range 8 {
+				wg.Go(func() {
+					for ctx.Err() == nil {
+						_ = l.Do(ctx, "order:1", func(context.Context) error {
+							time.Sleep(hold)
+							return nil
+						})
+					}
+				})
+			}
+			for range 10 {
+				time.Sleep(rand.N(20 * time.Millisecond))
+				release(t, acquire(t, t.Context(), other, "order:1", core.Wait(2*time.Minute)))
+			}
+			stop()
+			wg.Wait()
+		})
+	}
 }

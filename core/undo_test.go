@@ -15,8 +15,9 @@ import (
 // the run and no caller got it (hazards 8 and 9).
 func TestUnbegunRun(t *testing.T) {
 	t.Parallel()
-	// unheard calls Begin, and fails the test unless Begin fails with the errors in want.
-	unheard := func(t *testing.T, ctx context.Context, l *core.Locker, key string, want ...error) {
+	// beginFails calls Begin, and fails the test unless Begin fails with the errors in
+	// want.
+	beginFails := func(t *testing.T, ctx context.Context, l *core.Locker, key string, want ...error) {
 		t.Helper()
 		lease, _, err := l.Begin(ctx, key, begun())
 		if lease != nil {
@@ -52,7 +53,7 @@ func TestUnbegunRun(t *testing.T) {
 			failedOnce(t, l, "pay:2")
 			store.set(f, opAcquire)
 			for _, key := range []string{"pay:1", "pay:2"} {
-				unheard(t, t.Context(), l, key, core.ErrUnavailable)
+				beginFails(t, t.Context(), l, key, core.ErrUnavailable)
 			}
 			store.set(nil, opAcquire)
 			time.Sleep(20 * time.Second)
@@ -65,7 +66,7 @@ func TestUnbegunRun(t *testing.T) {
 			store.set(f, opAcquire)
 			for _, key := range []string{"pay:1", "pay:2"} {
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-				unheard(t, ctx, l, key, core.ErrUnavailable, context.DeadlineExceeded)
+				beginFails(t, ctx, l, key, core.ErrUnavailable, context.DeadlineExceeded)
 				cancel()
 			}
 			store.set(nil, opAcquire)
@@ -85,7 +86,7 @@ func TestUnbegunRun(t *testing.T) {
 			store.set(hang, opRelease)
 			for _, key := range []string{"pay:1", "pay:2"} {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-				unheard(t, ctx, l, key, core.ErrUnavailable)
+				beginFails(t, ctx, l, key, core.ErrUnavailable)
 				cancel()
 			}
 			time.Sleep(outage)
@@ -106,7 +107,7 @@ func TestUnbegunRun(t *testing.T) {
 		store.set(hangAfter, opAcquire)
 		store.set(hang, opRelease)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		unheard(t, ctx, l, "pay:1", core.ErrUnavailable)
+		beginFails(t, ctx, l, "pay:1", core.ErrUnavailable)
 		cancel()
 		time.Sleep(45 * time.Second)
 		next := begin(t, newLocker(t, store.inner), "pay:1", 2)

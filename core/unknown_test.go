@@ -2,6 +2,7 @@ package core_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -232,6 +233,81 @@ func TestUnknownOutcome(t *testing.T) {
 			time.Sleep(6 * time.Second)
 			if !isFree(store.inner, "order:1") {
 				t.Fatalf("round %d: a straggler holds the key", i)
+			}
+		}
+	})
+}
+
+// TestAnswerAfterUnanswered checks an acquire in which the store answers a later
+// request, after an earlier request without an answer. The answer determines the error,
+// even if ctx is done when the answer arrives. It does not end the clean-up of the
+// earlier request.
+func TestAnswerAfterUnanswered(t *testing.T) {
+	t.Parallel()
+	errBored := errors.New("bored")
+	for name, earlier := range map[string]fault{
+		"no earlier request": nil, "refused": refuse, "lost request": loseRequest, "lost reply": loseReply,
+	} {
+		// acquireDone acquires order:1. The store gives the answer to the request
+		// after the earlier one, and ctx is then done already.
+		acquireDone := func(t *testing.T, l *core.Locker, s *scripted, answer error) error {
+			t.Helper()
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			final := func(context.Context, int, func() error) error {
+				cancel(errBored)
+				return answer
+			}
+			s.set(final, opAcquire)
+			if earlier != nil {
+				s.set(func(ctx context.Context, n int, do func() error) error {
+					if n == 1 {
+						return earlier(ctx, n, do)
+					}
+					return final(ctx, n, do)
+				}, opAcquire)
+			}
+			_, err := l.Acquire(ctx, "order:1")
+			wantErr(t, err, errBored, context.Canceled)
+			s.set(nil, opAcquire)
+			return err
+		}
+		for class, answer := range map[string]error{"unsupported": core.ErrUnsupported, "invalid": core.ErrInvalid} {
+			sim(t, name+", then "+class, func(t *testing.T) {
+				l, store := setup(t)
+				err := acquireDone(t, l, store, fmt.Errorf("memstore: acquire: %w", answer))
+				wantErr(t, err, answer)
+				wantNot(t, err, core.ErrUnavailable)
+				time.Sleep(time.Second)
+				wantFree(t, store.inner, "order:1")
+			})
+		}
+		// No hold was granted, so none can be lost.
+		sim(t, name+", then lost", func(t *testing.T) {
+			l, store := setup(t)
+			err := acquireDone(t, l, store, core.ErrLost)
+			wantErr(t, err, core.ErrUnavailable)
+			wantNot(t, err, core.ErrLost)
+			time.Sleep(time.Second)
+			wantFree(t, store.inner, "order:1")
+		})
+	}
+	// The earlier request can still arrive. So the clean-up of the claim leaves a
+	// tombstone, although the store has answered the later request.
+	sim(t, "late request after a busy answer", func(t *testing.T) {
+		for _, wait := range []time.Duration{0, time.Second} {
+			seen := &recorder{}
+			l, store := setup(t, core.WithObserver(seen))
+			holder := acquire(t, t.Context(), newLocker(t, store.inner), "order:1")
+			store.set(first(1, late(7*time.Second)), opAcquire)
+			_, err := l.Acquire(t.Context(), "order:1", core.Wait(wait))
+			wantErr(t, err, core.ErrBusy)
+			wantNot(t, err, core.ErrUnavailable)
+			release(t, holder)
+			time.Sleep(10 * time.Second) // until the late request has arrived
+			wantFree(t, store.inner, "order:1")
+			if events := seen.all(core.CleanedUp); len(events) != 1 || events[0].Err != nil {
+				t.Errorf("got clean-ups %+v, want one without error", events)
 			}
 		}
 	})

@@ -36,6 +36,8 @@ import (
 //	parked   is the head, and waits for a hold of this process instead of asking
 //	given    is the head, and a hold of this process was passed on to it
 //
+// passOn, unpark, holdEnded and park are in passing.go.
+//
 // The diagram omits one case: a waiter that steps back after it has become the head
 // asks again as the head.
 //

@@ -736,9 +736,9 @@ func TestOutage(t *testing.T) {
 	})
 }
 
-// TestLockersUnderFaults loses, delays and doubles requests. It checks that there is one
+// TestLocker_Faults loses, delays and doubles requests. It checks that there is one
 // holder at a time, that tokens grow, and that no lock is left behind.
-func TestLockersUnderFaults(t *testing.T) {
+func TestLocker_Faults(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) { chaos(t, seed) })

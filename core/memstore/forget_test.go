@@ -35,7 +35,7 @@ func acquire(t *testing.T, s *memstore.Store, c store.Claim) store.Grant {
 	return g
 }
 
-func TestStoreForgets(t *testing.T) {
+func TestStore_Forgets(t *testing.T) {
 	t.Parallel()
 	t.Run("released key", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, s *memstore.Store) {

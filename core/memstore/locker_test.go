@@ -12,9 +12,9 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// TestLeaseExpiresInVirtualTime shows how a user's test lets leases expire in virtual
+// TestLease_VirtualTime shows how a user's test lets leases expire in virtual
 // time, without a real wait.
-func TestLeaseExpiresInVirtualTime(t *testing.T) {
+func TestLease_VirtualTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		locker, err := core.New(memstore.New())

@@ -122,9 +122,9 @@ func TestLateAnswer(t *testing.T) {
 	})
 }
 
-// TestMismatchLeavesTheRecord checks that a call that is refused because of its
+// TestMismatch_Record checks that a call that is refused because of its
 // fingerprint does not change the record.
-func TestMismatchLeavesTheRecord(t *testing.T) {
+func TestMismatch_Record(t *testing.T) {
 	t.Parallel()
 	// A mismatch does not make the retention of a failed run longer.
 	sim(t, "no longer retained", func(t *testing.T) {

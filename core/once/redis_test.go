@@ -53,7 +53,7 @@ func TestOnRedis(t *testing.T) {
 			}
 		}
 	})
-	t.Run("answer above the limit of the server", func(t *testing.T) {
+	t.Run("answer above the server limit", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t, "--proto-max-bulk-len", "1mb")
 		o, c := onRedis(t, server.Addr), charge("long")

@@ -62,7 +62,7 @@ func TestWith(t *testing.T) {
 	})
 }
 
-func TestWithLabel(t *testing.T) {
+func TestWith_Label(t *testing.T) {
 	t.Parallel()
 	// A label changes the name in events and errors, and not the call.
 	sim(t, "label in events and errors", func(t *testing.T) {
@@ -119,7 +119,7 @@ func TestWithLabel(t *testing.T) {
 	})
 }
 
-func TestAttemptAsked(t *testing.T) {
+func TestAttempt_Read(t *testing.T) {
 	t.Parallel()
 	// AttemptAsked reports whether code in the run has read the number of the attempt.
 	sim(t, "attempt was read", func(t *testing.T) {

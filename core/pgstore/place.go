@@ -171,13 +171,19 @@ func (p *place) send(ctx context.Context, st dialect.Statement) (answer, error) 
 		exec = p.execPrepared
 	}
 	a, err := exec(ctx, conn.Conn().PgConn(), st)
+	p.note(ctx, err)
+	return a, err
+}
+
+// note records what err, the error of a statement under ctx, shows of the pool's
+// connections: they may be silent, or lead to a server that accepts no locks.
+func (p *place) note(ctx context.Context, err error) {
 	if err != nil && ctx.Err() != nil {
 		p.silent.Store(true)
 	}
 	if c, answered := classOf(err); answered && c.away {
 		p.moved(err)
 	}
-	return a, err
 }
 
 func (p *place) exec(ctx context.Context, conn *pgconn.PgConn, st dialect.Statement) (answer, error) {
@@ -208,7 +214,7 @@ func (p *place) hasSnapshots(ctx context.Context, conn *pgconn.PgConn) bool {
 		p.isolated.Store(true)
 		return true
 	}
-	s.committed = s.isDirect(ctx, conn)
+	s.committed, _ = s.isDirect(ctx, conn)
 	return false
 }
 

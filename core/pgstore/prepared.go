@@ -45,12 +45,20 @@ const maxWords = 640
 
 // Take implements casstore.Usual.
 func (p *place) Take(ctx context.Context, c store.Claim, version int64) (token uint64, ok bool, err error) {
-	return p.by(ctx, c).Take(ctx, c, version)
+	by, err := p.by(ctx, c)
+	if err != nil {
+		return 0, false, err
+	}
+	return by.Take(ctx, c, version)
 }
 
 // Give implements casstore.Usual.
 func (p *place) Give(ctx context.Context, c store.Claim, version int64) (bool, error) {
-	return p.by(ctx, c).Give(ctx, c, version)
+	by, err := p.by(ctx, c)
+	if err != nil {
+		return false, err
+	}
+	return by.Give(ctx, c, version)
 }
 
 // by returns the Place with prepared statements if ctx and c allow them. Otherwise by
@@ -61,28 +69,40 @@ func (p *place) Give(ctx context.Context, c store.Claim, version int64) (bool, e
 //   - statements need not set their isolation level;
 //   - the session of the connection keeps its prepared statements. Behind a pooler the
 //     next statement may be sent to another session.
-func (p *place) by(ctx context.Context, c store.Claim) *table.Place {
+//
+// If that question closes the connection, by returns its error. It matches
+// store.ErrUnavailable, because nothing was sent for c.
+func (p *place) by(ctx context.Context, c store.Claim) (*table.Place, error) {
 	conn, ok := ctx.Value(connected{}).(*pgxpool.Conn)
 	if !ok || p.isolated.Load() || conn.Conn().Config().DefaultQueryExecMode != pgx.QueryExecModeCacheStatement ||
 		len(c.Key)+len(c.Lease)+len(c.Owner) > maxWords {
-		return &p.Place
+		return &p.Place, nil
 	}
 	pg := conn.Conn().PgConn()
 	s := sessionOf(pg)
-	if s.forgets || !s.isDirect(ctx, pg) {
-		return &p.Place
+	if s.forgets {
+		return &p.Place, nil
 	}
-	return &p.prepared
+	direct, err := s.isDirect(ctx, pg)
+	switch {
+	case direct:
+		return &p.prepared, nil
+	case err != nil && pg.IsClosed():
+		p.note(ctx, err)
+		return nil, unsent(err)
+	}
+	return &p.Place, nil
 }
 
 // isDirect reports whether conn, the connection of s, is known to lead to the server
 // itself.
-func (s *session) isDirect(ctx context.Context, conn *pgconn.PgConn) bool {
-	if !s.asked {
-		direct, err := isDirect(ctx, conn)
-		s.asked, s.direct = err == nil, direct
+func (s *session) isDirect(ctx context.Context, conn *pgconn.PgConn) (bool, error) {
+	if s.asked {
+		return s.direct, nil
 	}
-	return s.direct
+	direct, err := isDirect(ctx, conn)
+	s.asked, s.direct = err == nil, direct
+	return direct, err
 }
 
 // isDirect reports whether a connection leads to the server itself. A pooler that shares
@@ -138,9 +158,17 @@ func (p *place) failed(ctx context.Context, conn *pgconn.PgConn, err error, prep
 	case hasCode(err, codeNoStatement): // somebody has removed the statement from the session
 		sessionOf(conn).forgets = true
 	}
-	err = verdict(err)
-	if preparing && !errors.Is(err, store.ErrUnavailable) {
-		err = errors.Join(store.ErrUnavailable, err)
+	if err = verdict(err); preparing {
+		return unsent(err)
 	}
 	return err
+}
+
+// unsent returns err, the error of a statement that precedes the statement of a call.
+// The call itself has changed nothing, so the result matches store.ErrUnavailable.
+func unsent(err error) error {
+	if errors.Is(err, store.ErrUnavailable) {
+		return err
+	}
+	return errors.Join(store.ErrUnavailable, err)
 }

@@ -68,19 +68,22 @@ func (s *Store) acquireBySet(ctx context.Context, c *store.Claim) (g store.Grant
 		value = append(strconv.AppendInt(room[:0], ms, 10), ' ')
 		value = append(append(append(value, c.Owner...), ' '), c.Lease...)
 	}
-	cmd := s.newSet(c.Key, value, ms)
+	var name [64]byte
+	cmd := s.pipeline.SetNX(s.named(name[:0], c.Key), value, ms).Optional()
 	if !s.plain {
 		cmd.Timed()
 	}
 	r, err := s.pipeline.Do(ctx, s.replicated(cmd))
 	switch {
-	case errors.Is(err, pipeline.ErrElsewhere), pipeline.ClassOf(err).Unchanged, err == nil && r.Reply == nil:
+	case err == nil && r.Reply == nil: // the key exists
+		return g, false, nil
+	case errors.Is(err, pipeline.ErrElsewhere), pipeline.ClassOf(err).Unchanged:
 		return g, false, nil
 	case err != nil:
-		return s.acquireUntimed(ctx, c, r, s.failure(ctx, "acquire", err))
+		return s.afterFailedSet(ctx, c, r, s.failure(ctx, "acquire", err))
 	}
 	g.Owner = c.Owner
-	if us, timed := r.Reply.(int64); timed {
+	if us, timed := r.Reply.(int64); timed { // see Call.Timed
 		g.Token = uint64(us)
 	} else if !s.plain || r.Reply != "OK" {
 		return store.Grant{}, false, errors.New("redisstore: acquire: outcome unknown: answer cannot be read")
@@ -91,10 +94,10 @@ func (s *Store) acquireBySet(ctx context.Context, c *store.Claim) (g store.Grant
 	return g, true, nil
 }
 
-// acquireUntimed continues after a SET with the outcome r and err. If only the TIME was
-// refused, the script can still return a token. The next acquire of this key calls the
-// script first.
-func (s *Store) acquireUntimed(ctx context.Context, c *store.Claim, r pipeline.Replicated, err error) (store.Grant, bool, error) {
+// afterFailedSet continues after a SET that failed with err. r is the outcome of its
+// WAIT. If only the TIME was refused, the script can still return a token. The next
+// acquire of this key calls the script first.
+func (s *Store) afterFailedSet(ctx context.Context, c *store.Claim, r pipeline.Replicated, err error) (store.Grant, bool, error) {
 	s.taken.note(c.Key, true)
 	var noTime *pipeline.NoTimeError
 	if errors.As(err, &noTime) && noTime.Refused() {

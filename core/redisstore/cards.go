@@ -32,7 +32,7 @@ func (s *Store) Put(ctx context.Context, c store.Card, ttl time.Duration) error 
 	if s.puts.Add(1)%sweepEvery == 1 {
 		cmd.Text("1")
 	}
-	return s.withRight(ctx, s.settle(ctx, op, cmd))
+	return s.withRight(ctx, s.confirm(ctx, op, cmd))
 }
 
 // Cards implements store.Cards. It leaves out cards that cannot be read. With

@@ -13,12 +13,17 @@
 //
 // # Reading the code
 //
-// Begin with the scripts in the directory lua: clock.lua, state.lua, acquire.lua and
-// release.lua. Continue with the callers of the scripts: scripts.go, acquire.go,
-// replicas.go and send.go. Then read internal/pipeline: doc.go, pipeline.go, server.go,
-// sender.go, flight.go and once.go. Read the other parts when you need them: keys with
-// many leases (crowd.lua), waiters (waiters.lua, push.go, watch.go), plain keys
-// (plain.go), Redisson (redisson.go), lists (list.go) and cards (cards.go).
+// Begin with the way of a usual lock. Its acquire runs no script: store.go, acquire.go
+// (acquireBySet) and send.go. Then read how internal/pipeline sends the call: doc.go,
+// pipeline.go, call.go, server.go, sender.go, payload.go, flight.go, limit.go,
+// detached.go and classes.go. The release is release.go, lua/clock.lua and
+// lua/release_shortcuts.lua. The extension is extend.go and lua/extend_shortcuts.lua.
+//
+// Continue with the scripts of other claims, in the order of their files in scripts.go:
+// acquire_shortcuts.lua, crowd.lua (its head, until you need a crowd), state.lua,
+// messages.lua, waiters.lua, acquire.lua, release_relay.lua and release.lua. Read the
+// other parts when you need them: waiters (push.go, watch.go), replicas.go, plain keys
+// (plain.go), Redisson (redisson.go), lists and cards.
 //
 // # Stored keys
 //

@@ -27,8 +27,11 @@ func TestFormsAgree(t *testing.T) {
 	t.Parallel()
 	testserver.RequireLua(t)
 	seeds, batch := uint64(100), uint64(100)
-	if os.Getenv("LONG") == "1" {
+	switch {
+	case os.Getenv("LONG") == "1":
 		seeds = 20_000
+	case testing.Short():
+		seeds, batch = 10, 10
 	}
 	for first := uint64(0); first < seeds; first += batch {
 		var steps bytes.Buffer

@@ -52,21 +52,21 @@ func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration
 		return inspection.Lost(name)
 	}
 	if s.redisson {
-		return s.withRight(ctx, s.settle(ctx, op, s.releasingRedisson("revoke", key, lease, keep)))
+		return s.withRight(ctx, s.confirm(ctx, op, s.releasingRedisson("revoke", key, lease, keep)))
 	}
 	if s.plain {
 		cmd := s.newCommand(s.script.release, key, "release").Text(lease)
 		if keep > 0 {
 			cmd.Num(millis(keep)).Text(noHolder()).Text("1")
 		}
-		return s.withRight(ctx, s.settle(ctx, op, cmd))
+		return s.withRight(ctx, s.confirm(ctx, op, cmd))
 	}
 	// The holder's token can be the reply of a TIME that runs after this call, within
 	// the limit of a call.
 	last := v.us + uint64(pipeline.Limit.Microseconds()) + store.TokenStep
 	cmd := s.newCommand(s.script.release, key, s.releases.release(releaseFlags{left: true})).
 		Text(lease).Num(0).Num(int64(last)).Num(millis(keep))
-	return s.withRight(ctx, s.settle(ctx, op, cmd))
+	return s.withRight(ctx, s.confirm(ctx, op, cmd))
 }
 
 func (s *Store) view(ctx context.Context, op, key string) (view, error) {

@@ -191,14 +191,6 @@ func (s *Store) answered(key string, r pipeline.Result) (v view, ok bool, err er
 	return v, ok, nil
 }
 
-// away runs work in a separate goroutine. If ctx is done or the limit of a call has
-// passed, away returns early, and the outcome of work is lost.
-func away[T any](ctx context.Context, work func(ctx context.Context) (T, error)) (T, error) {
-	ctx, cancel := pipeline.Bounded(ctx)
-	defer cancel()
-	return pipeline.Detached(ctx, func() (T, error) { return work(ctx) })
-}
-
 // pause waits for the duration d. It returns the cause of ctx if ctx is done earlier.
 func pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)

@@ -21,6 +21,9 @@ import (
 // embed. The suite then proves nothing about a real server, but the store has to work on
 // miniredis. Each case runs in virtual time with its own server.
 func TestStoreOnMiniredis(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes a minute of a processor")
+	}
 	t.Parallel()
 	storetest.Run(t, storetest.Harness{
 		New: func(t testing.TB) func() store.Store {

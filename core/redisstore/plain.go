@@ -43,7 +43,7 @@ func (s *Store) releasePlain(ctx context.Context, c *store.Claim) error {
 	if c.Keep > 0 {
 		cmd.Num(millis(c.Keep)).Text(noHolder())
 	}
-	return s.settle(ctx, "release", cmd)
+	return s.confirm(ctx, "release", cmd)
 }
 
 // noHolder returns the owner of a plain key that stays taken without a holder.

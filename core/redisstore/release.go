@@ -19,7 +19,7 @@ func (s *Store) Release(ctx context.Context, c store.Claim) error {
 	case s.plain:
 		return s.releasePlain(ctx, &c)
 	case s.redisson:
-		return s.settle(ctx, "release", s.releasingRedisson("release", c.Key, c.Lease, c.Keep))
+		return s.confirm(ctx, "release", s.releasingRedisson("release", c.Key, c.Lease, c.Keep))
 	}
 	flags := releaseFlags{undo: c.Undo && c.Record == nil}
 	cmd := s.newCommand(s.script.release, c.Key, s.releases.release(flags)).
@@ -35,17 +35,17 @@ func (s *Store) Release(ctx context.Context, c store.Claim) error {
 	if c.Record != nil {
 		save(cmd, &c)
 		if s.acks {
-			return s.settleReplicated(ctx, "release", cmd)
+			return s.confirmReplicated(ctx, "release", cmd)
 		}
 	}
-	return s.settle(ctx, "release", cmd)
+	return s.confirm(ctx, "release", cmd)
 }
 
 // unknownToken is the argument of release.lua if the last used token is unknown.
 var unknownToken any = ""
 
-// settle sends cmd and reads its answer, which has the form of release.lua's answer.
-func (s *Store) settle(ctx context.Context, op string, cmd *pipeline.Call) error {
+// confirm sends cmd and reads its answer, which has the form of release.lua's answer.
+func (s *Store) confirm(ctx context.Context, op string, cmd *pipeline.Call) error {
 	a, _, err := s.call(ctx, op, cmd)
 	if err != nil {
 		return err

@@ -30,10 +30,10 @@ func (s *Store) acknowledged(ctx context.Context, c *store.Claim, token uint64, 
 	return nil
 }
 
-// settleReplicated saves a record and waits until enough replicas have it. A saved
+// confirmReplicated saves a record and waits until enough replicas have it. A saved
 // record stays saved. So the outcome is unknown if too few replicas have it, and a
 // repeated release waits for the replicas again.
-func (s *Store) settleReplicated(ctx context.Context, op string, cmd *pipeline.Call) error {
+func (s *Store) confirmReplicated(ctx context.Context, op string, cmd *pipeline.Call) error {
 	ctx, cancel := pipeline.Bounded(ctx)
 	defer cancel()
 	a, r, err := s.call(ctx, op, s.replicated(cmd))

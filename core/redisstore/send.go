@@ -22,12 +22,6 @@ func (s *Store) newCommand(of *pipeline.Script, key string, what any) *pipeline.
 	return s.pipeline.Eval(of, s.named(room[:0], key), "", what)
 }
 
-// newSet returns an Optional call of SET key value NX PX ms for a lock's key.
-func (s *Store) newSet(key string, value []byte, ms int64) *pipeline.Call {
-	var room [64]byte
-	return s.pipeline.SetNX(s.named(room[:0], key), value, ms).Optional()
-}
-
 // call sends c and returns its answer, and the outcome of the WAIT after c.
 func (s *Store) call(ctx context.Context, op string, c *pipeline.Call) (answer, pipeline.Replicated, error) {
 	r, err := s.pipeline.Do(ctx, c)
@@ -54,6 +48,14 @@ func (s *Store) delivered(ctx context.Context, op string, v any) (answer, error)
 		})
 	})
 	return parse(op, list[1])
+}
+
+// away runs work in a separate goroutine. If ctx is done or the limit of a call has
+// passed, away returns early, and the outcome of work is lost.
+func away[T any](ctx context.Context, work func(ctx context.Context) (T, error)) (T, error) {
+	ctx, cancel := pipeline.Bounded(ctx)
+	defer cancel()
+	return pipeline.Detached(ctx, func() (T, error) { return work(ctx) })
 }
 
 // failure returns the error of a failed call. The error matches store.ErrUnavailable if

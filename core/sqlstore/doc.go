@@ -61,6 +61,10 @@
 // silent, a new connection may take only 0.9 seconds. The same limit holds in a full
 // pool if its driver pings idle connections, as pgx does.
 //
+// By default database/sql keeps only two idle connections, and closes each further one
+// after its call. Then most calls of a busy service dial first. So set
+// db.SetMaxIdleConns to the same number as db.SetMaxOpenConns.
+//
 // A lease of many keys releases them side by side. If the pool has a limit, the
 // releases share its connections. Without a limit, at most 32 releases are in flight at
 // once, and the others wait. db.SetMaxOpenConns sets another limit.

@@ -26,6 +26,8 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer pool.Close()
+	pool.SetMaxOpenConns(20)
+	pool.SetMaxIdleConns(20)
 	if err := sqlstore.Migrate(ctx, pool, sqlstore.MySQL); err != nil {
 		log.Fatal(err)
 	}

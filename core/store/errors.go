@@ -13,7 +13,8 @@ var (
 	// the queue, or when the queue is full.
 	ErrBusy = errors.New("lockkit: lock is busy")
 	// ErrLost is returned when the lease is no longer held by this process. The loss is
-	// final.
+	// final. A store also answers an acquire with it, if the claim was released before
+	// it arrived.
 	ErrLost = errors.New("lockkit: lock lost")
 	// ErrClosed is returned when a Locker is closed. No store returns it.
 	ErrClosed = errors.New("lockkit: locker closed")

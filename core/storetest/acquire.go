@@ -5,7 +5,7 @@ import (
 )
 
 var acquireCases = []testCase{
-	{"a free key is granted, and free again after the release", nil, func(e *env) {
+	{"acquire and release a free key", nil, func(e *env) {
 		c := e.exclusive()
 		g := e.acquire(e.store, c)
 		if g.Owner != c.Owner {
@@ -15,7 +15,7 @@ var acquireCases = []testCase{
 		e.release(e.store, c)
 		e.isFree()
 	}},
-	{"the same claim again gives the same grant", nil, func(e *env) {
+	{"repeated claim gets the same grant", nil, func(e *env) {
 		c := e.exclusive()
 		first := e.acquire(e.store, c)
 		for _, s := range []store.Store{e.store, e.other, e.store} {
@@ -25,7 +25,7 @@ var acquireCases = []testCase{
 			}
 		}
 	}},
-	{"a repeated claim is given up by one release", nil, func(e *env) {
+	{"one release of a repeated claim", nil, func(e *env) {
 		c := e.exclusive()
 		for range 3 {
 			e.acquire(e.store, c)
@@ -33,21 +33,21 @@ var acquireCases = []testCase{
 		e.release(e.store, c)
 		e.isFree()
 	}},
-	{"a repeated reader counts once", []Feature{Shared}, func(e *env) {
+	{"repeated reader counts once", []Feature{Shared}, func(e *env) {
 		c := e.reader()
 		e.acquire(e.store, c)
 		e.acquire(e.other, c)
 		e.release(e.store, c)
 		e.isFree()
 	}},
-	{"a repeated claim takes its permits once", []Feature{Permits}, func(e *env) {
+	{"repeated claim takes permits once", []Feature{Permits}, func(e *env) {
 		c := e.permits(2, 4)
 		for range 3 {
 			e.acquire(e.store, c)
 		}
 		e.acquire(e.other, e.permits(2, 4))
 	}},
-	{"a repeated claim lasts for its TTL from then", nil, func(e *env) {
+	{"repeated claim renews its TTL", nil, func(e *env) {
 		c := e.exclusive()
 		c.TTL = e.units(20)
 		e.acquire(e.store, c)
@@ -57,7 +57,7 @@ var acquireCases = []testCase{
 		e.isHeld()
 		e.extend(e.store, c)
 	}},
-	{"a repeated claim does not shorten what an extension gave", nil, func(e *env) {
+	{"repeated claim never shortens a hold", nil, func(e *env) {
 		c := e.exclusive()
 		c.TTL = e.units(10)
 		e.acquire(e.store, c)
@@ -68,7 +68,7 @@ var acquireCases = []testCase{
 		e.outlive(c.TTL)
 		e.isHeld()
 	}},
-	{"a refused claim takes nothing", nil, func(e *env) {
+	{"refused claim takes nothing", nil, func(e *env) {
 		c, late := e.exclusive(), e.exclusive()
 		e.acquire(e.store, c)
 		e.busy(e.other, late)
@@ -76,7 +76,7 @@ var acquireCases = []testCase{
 		e.release(e.store, c)
 		e.isFree()
 	}},
-	{"a claim that was refused is granted when it asks again", nil, func(e *env) {
+	{"refused claim is granted later", nil, func(e *env) {
 		c, late := e.exclusive(), e.exclusive()
 		e.acquire(e.store, c)
 		e.busy(e.other, late)
@@ -86,7 +86,8 @@ var acquireCases = []testCase{
 		}
 		e.busy(e.store, e.exclusive())
 	}},
-	{"a hold belongs to the key, not to the connection", nil, func(e *env) {
+	// A hold belongs to the key, not to the connection that acquired it.
+	{"extend and release from another process", nil, func(e *env) {
 		c := e.exclusive()
 		e.acquire(e.store, c)
 		e.extend(e.other, c)

@@ -7,14 +7,14 @@ import (
 )
 
 var admissionCases = []testCase{
-	{"an exclusive hold keeps everybody out", nil, func(e *env) {
+	{"exclusive hold keeps everybody out", nil, func(e *env) {
 		c := e.exclusive()
 		e.acquire(e.store, c)
 		e.busy(e.store, e.exclusive())
 		e.busy(e.other, e.exclusive())
 		e.extend(e.store, c)
 	}},
-	{"owners that differ in one invalid byte exclude each other", nil, func(e *env) {
+	{"owners differ in one invalid byte", nil, func(e *env) {
 		c, other := e.exclusive(), e.exclusive()
 		c.Owner, other.Owner = c.Owner+"\xff", c.Owner+"\xfe" // not UTF-8
 		g, err := e.store.Acquire(e.Context(), c)
@@ -32,7 +32,7 @@ var admissionCases = []testCase{
 		e.acquire(e.other, other)
 		e.busy(e.store, e.exclusive())
 	}},
-	{"leases that differ in one invalid byte are two", nil, func(e *env) {
+	{"leases differ in one invalid byte", nil, func(e *env) {
 		c, other := e.exclusive(), e.exclusive()
 		c.Lease, other.Lease = c.Lease+"\xff", c.Lease+"\xfe"
 		if _, err := e.store.Acquire(e.Context(), c); errors.Is(err, store.ErrInvalid) {
@@ -51,14 +51,14 @@ var admissionCases = []testCase{
 			e.acquire(e.other, e.reader())
 		}
 	}},
-	{"a writer keeps readers out", []Feature{Shared}, func(e *env) {
+	{"writer keeps readers out", []Feature{Shared}, func(e *env) {
 		w := e.exclusive()
 		e.acquire(e.store, w)
 		e.busy(e.other, e.reader())
 		e.release(e.store, w)
 		e.acquire(e.other, e.reader())
 	}},
-	{"a reader keeps a writer out, and so does the last of many", []Feature{Shared}, func(e *env) {
+	{"readers keep a writer out", []Feature{Shared}, func(e *env) {
 		a, b, w := e.reader(), e.reader(), e.exclusive()
 		e.acquire(e.store, a)
 		e.acquire(e.other, b)
@@ -68,7 +68,7 @@ var admissionCases = []testCase{
 		e.release(e.other, b)
 		e.acquire(e.store, w)
 	}},
-	{"permits are given out up to their limit", []Feature{Permits}, func(e *env) {
+	{"permits up to the limit", []Feature{Permits}, func(e *env) {
 		a, b := e.permits(2, 5), e.permits(2, 5)
 		e.acquire(e.store, a)
 		e.acquire(e.other, b)
@@ -79,7 +79,7 @@ var admissionCases = []testCase{
 		e.acquire(e.store, e.permits(2, 5))
 		e.busy(e.other, e.permits(1, 5))
 	}},
-	{"one permit of one is a mutex", []Feature{Permits}, func(e *env) {
+	{"one permit is a mutex", []Feature{Permits}, func(e *env) {
 		c := e.permits(1, 1)
 		e.acquire(e.store, c)
 		e.busy(e.other, e.permits(1, 1))
@@ -91,7 +91,7 @@ var admissionCases = []testCase{
 		e.busy(e.other, e.permits(1, 3))
 		e.acquire(e.other, e.permits(1, 4))
 	}},
-	{"an exclusive claim waits for every permit, and keeps them out", []Feature{Permits}, func(e *env) {
+	{"exclusive claim excludes permits", []Feature{Permits}, func(e *env) {
 		p, w := e.permits(1, 5), e.exclusive()
 		e.acquire(e.store, p)
 		e.busy(e.other, w)
@@ -99,7 +99,7 @@ var admissionCases = []testCase{
 		e.acquire(e.other, w)
 		e.busy(e.store, e.permits(1, 5))
 	}},
-	{"a refused claim leaves room for a lighter one", []Feature{Permits}, func(e *env) {
+	{"lighter claim after a refused one", []Feature{Permits}, func(e *env) {
 		e.acquire(e.store, e.permits(3, 5))
 		e.busy(e.other, e.permits(3, 5))
 		e.acquire(e.other, e.permits(2, 5))
@@ -111,12 +111,12 @@ var admissionCases = []testCase{
 		e.busy(e.other, e.permits(3, 4))
 		e.acquire(e.other, e.permits(2, 4))
 	}},
-	{"an owner's own weight does not keep it out", []Feature{Permits, Reentry}, func(e *env) {
+	{"own weight excludes no owner", []Feature{Permits, Reentry}, func(e *env) {
 		c := e.permits(2, 3)
 		e.acquire(e.store, c)
 		e.acquire(e.store, nested(c))
 	}},
-	{"others' weight keeps an owner out, even one that holds", []Feature{Permits, Reentry}, func(e *env) {
+	{"weight of others excludes a holder", []Feature{Permits, Reentry}, func(e *env) {
 		c := e.permits(2, 4)
 		e.acquire(e.store, c)
 		e.acquire(e.other, e.permits(2, 4))
@@ -124,7 +124,7 @@ var admissionCases = []testCase{
 		again.Limit = 3
 		e.busy(e.store, again)
 	}},
-	{"the whole weight is not too heavy to add up", []Feature{Shared, Reentry}, func(e *env) {
+	{"several holds of weight All", []Feature{Shared, Reentry}, func(e *env) {
 		c := e.exclusive()
 		e.acquire(e.store, c)
 		holds := []store.Claim{c}

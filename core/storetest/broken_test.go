@@ -62,7 +62,7 @@ func TestFlawed(t *testing.T) {
 	storetest.Run(t, h)
 }
 
-func TestBrokenStoresAreCaught(t *testing.T) {
+func TestRun_BrokenStores(t *testing.T) {
 	t.Parallel()
 	want, out := runSuite(sound)
 	for c, result := range want {
@@ -123,13 +123,13 @@ func runSuite(flaw string, cases ...string) (results map[string]string, out []by
 	defer cancel()
 	run := "^TestFlawed$"
 	if len(cases) > 0 {
-		var groups, sentences []string
+		var groups, names []string
 		for _, c := range cases {
-			group, sentence, _ := strings.Cut(c, "/")
+			group, name, _ := strings.Cut(c, "/")
 			groups = append(groups, regexp.QuoteMeta(group))
-			sentences = append(sentences, regexp.QuoteMeta(sentence))
+			names = append(names, regexp.QuoteMeta(name))
 		}
-		run += "/^(" + strings.Join(groups, "|") + ")$/^(" + strings.Join(sentences, "|") + ")$"
+		run += "/^(" + strings.Join(groups, "|") + ")$/^(" + strings.Join(names, "|") + ")$"
 	}
 	child := exec.CommandContext(ctx, os.Args[0], "-test.v", "-test.run="+run)
 	// By default a child with the race detector waits a second before it exits.
@@ -145,7 +145,7 @@ func runSuite(flaw string, cases ...string) (results map[string]string, out []by
 // idleFlaws lists flaws of stores that answer every claim in the same way.
 var idleFlaws = []flaw{
 	{"grants everything", []string{
-		"admission/an exclusive hold keeps everybody out",
+		"admission/exclusive hold keeps everybody out",
 	}, func(s *tampered) {
 		s.acquire = func(_ context.Context, c store.Claim) (store.Grant, error) {
 			return store.Grant{Owner: c.Owner}, nil
@@ -154,7 +154,7 @@ var idleFlaws = []flaw{
 		s.release = func(context.Context, store.Claim) error { return nil }
 	}},
 	{"grants nothing", []string{
-		"acquire/a free key is granted, and free again after the release",
+		"acquire/acquire and release a free key",
 	}, func(s *tampered) {
 		s.acquire = func(_ context.Context, c store.Claim) (store.Grant, error) {
 			return store.Grant{}, &store.BusyError{Key: c.Key, RetryAfter: time.Millisecond}

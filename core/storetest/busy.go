@@ -8,20 +8,20 @@ import (
 )
 
 var busyCases = []testCase{
-	{"busy says when to ask again", nil, func(e *env) {
+	{"RetryAfter is within the TTL", nil, func(e *env) {
 		c := e.exclusive()
 		e.acquire(e.store, c)
 		e.retryWithin(e.busy(e.other, e.exclusive()), c.TTL)
 		e.retryWithin(e.busy(e.store, e.waiting()), c.TTL)
 	}},
-	{"the time to ask again shrinks with what is left of the hold", nil, func(e *env) {
+	{"RetryAfter shrinks with the hold", nil, func(e *env) {
 		c := e.exclusive()
 		c.TTL = e.units(20)
 		e.acquire(e.store, c)
 		e.sleep(e.units(10))
 		e.retryWithin(e.busy(e.other, e.exclusive()), e.units(10))
 	}},
-	{"the time to ask again grows with an extension", nil, func(e *env) {
+	{"RetryAfter grows with an extension", nil, func(e *env) {
 		c := e.exclusive()
 		c.TTL = e.units(20)
 		e.acquire(e.store, c)
@@ -29,24 +29,25 @@ var busyCases = []testCase{
 		e.extend(e.store, c)
 		e.retryWithin(e.busy(e.other, e.exclusive()), c.TTL)
 	}},
-	{"the time to ask again is the first at which there may be room", []Feature{Shared}, func(e *env) {
+	// The expiry of the first hold may already leave room.
+	{"RetryAfter until the first expiry", []Feature{Shared}, func(e *env) {
 		short, long := e.reader(), e.reader()
 		short.TTL = e.units(10)
 		e.acquire(e.store, long)
 		e.acquire(e.store, short)
 		e.retryWithin(e.busy(e.other, e.exclusive()), short.TTL)
 	}},
-	{"a claim behind a waiter is told when to ask again", []Feature{Fair}, func(e *env) {
+	{"RetryAfter behind a fair waiter", []Feature{Fair}, func(e *env) {
 		c, first := e.exclusive(), e.fair()
 		e.acquire(e.store, c)
 		e.busy(e.other, first)
 		e.release(e.store, c)
 		e.retryWithin(e.busy(e.store, e.fair()), min(first.TTL, store.WaiterLife))
 	}},
-	{"a busy waiter learns the number of waiters", []Feature{Watching, Places}, func(e *env) {
+	{"Waiting counts waiters", []Feature{Watching, Places}, func(e *env) {
 		e.countsWaiters(e.waiting)
 	}},
-	{"a busy fair waiter learns the number of waiters", []Feature{Fair}, func(e *env) {
+	{"Waiting counts fair waiters", []Feature{Fair}, func(e *env) {
 		e.countsWaiters(e.fair)
 	}},
 	{"busy does not show the key", nil, func(e *env) {

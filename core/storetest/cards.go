@@ -13,13 +13,13 @@ import (
 
 // cardCases test store.Cards.
 var cardCases = []testCase{
-	{"a card is shown in every process as it was put", []Feature{Carding}, func(e *env) {
+	{"card shown in every process", []Feature{Carding}, func(e *env) {
 		c := e.card()
 		e.put(e.store, c, e.long)
 		e.showsCard(e.store, c)
 		e.showsCard(e.other, c)
 	}},
-	{"a card replaces the last one of its process, and no other", []Feature{Carding}, func(e *env) {
+	{"card replaces the last one", []Feature{Carding}, func(e *env) {
 		a, b := e.card(), e.card()
 		e.put(e.store, a, e.long)
 		e.put(e.other, b, e.long)
@@ -28,7 +28,7 @@ var cardCases = []testCase{
 		e.showsCard(e.other, a)
 		e.showsCard(e.store, b)
 	}},
-	{"cards are in the order of their processes", []Feature{Carding}, func(e *env) {
+	{"cards in order of process", []Feature{Carding}, func(e *env) {
 		for range 5 {
 			e.put(e.store, e.card(), e.long)
 		}
@@ -40,7 +40,7 @@ var cardCases = []testCase{
 			e.Errorf("cards of %q, want each of 5 once and in order", order)
 		}
 	}},
-	{"a card ends", []Feature{Carding}, func(e *env) {
+	{"card expires", []Feature{Carding}, func(e *env) {
 		a, b := e.card(), e.card()
 		e.put(e.store, a, e.units(3))
 		e.put(e.store, b, e.long)
@@ -53,14 +53,14 @@ var cardCases = []testCase{
 		}
 		e.showsCard(e.store, b)
 	}},
-	{"a card lasts as long as it is to", []Feature{Carding}, func(e *env) {
+	{"card with a longer TTL", []Feature{Carding}, func(e *env) {
 		c := e.card()
 		e.put(e.store, c, e.units(1))
 		e.put(e.store, c, e.long)
 		e.sleep(e.units(4))
 		e.showsCard(e.other, c)
 	}},
-	{"a long card is kept whole", []Feature{Carding}, func(e *env) {
+	{"long card is stored whole", []Feature{Carding}, func(e *env) {
 		c := e.card()
 		for range 1000 {
 			c.Entries = append(c.Entries, store.CardEntry{Name: "order", Hold: store.HoldID(rand.Text()), Key: `"\t{}'` + rand.Text(), For: time.Second})
@@ -79,7 +79,7 @@ var cardCases = []testCase{
 		})
 		e.isFree()
 	}},
-	{"a card that no store keeps is refused", []Feature{Carding}, func(e *env) {
+	{"invalid card is refused", []Feature{Carding}, func(e *env) {
 		k := e.keeper(e.store)
 		for what, change := range map[string]func(c *store.Card){
 			"no process":       func(c *store.Card) { c.Process = "" },

@@ -5,24 +5,24 @@ import "github.com/lockkit/lockkit/core/store"
 // checkCases test that CheckClaim accepts the claims that the store serves. The cases
 // for missing features test that CheckClaim refuses their claims.
 var checkCases = []testCase{
-	{"a store that tells serves exclusive claims", nil, func(e *env) { e.serves(e.exclusive()) }},
-	{"a store that tells serves waiting claims", nil, func(e *env) { e.serves(e.waiting()) }},
-	{"a store that tells serves readers", []Feature{Shared}, func(e *env) { e.serves(e.reader()) }},
-	{"a store that tells serves permits", []Feature{Permits}, func(e *env) { e.serves(e.permits(2, 3)) }},
-	{"a store that tells serves fair claims", []Feature{Fair}, func(e *env) { e.serves(e.fair()) }},
-	{"a store that tells serves claims that join", []Feature{Joining}, func(e *env) {
+	{"serves exclusive claims", nil, func(e *env) { e.serves(e.exclusive()) }},
+	{"serves waiting claims", nil, func(e *env) { e.serves(e.waiting()) }},
+	{"serves readers", []Feature{Shared}, func(e *env) { e.serves(e.reader()) }},
+	{"serves permits", []Feature{Permits}, func(e *env) { e.serves(e.permits(2, 3)) }},
+	{"serves fair claims", []Feature{Fair}, func(e *env) { e.serves(e.fair()) }},
+	{"serves joining claims", []Feature{Joining}, func(e *env) {
 		e.serves(joining(e.exclusive(), e.exclusive()))
 	}},
-	{"a store that tells serves claims that need a token", []Feature{Fencing}, func(e *env) {
+	{"serves claims with MinToken", []Feature{Fencing}, func(e *env) {
 		c := e.exclusive()
 		c.MinToken = 1
 		e.serves(c)
 	}},
-	{"a store that tells serves claims that are kept", []Feature{Keeping}, func(e *env) {
+	{"serves claims with Keep", []Feature{Keeping}, func(e *env) {
 		e.serves(keeping(e.exclusive(), e.long))
 	}},
-	{"a store that tells serves runs", []Feature{Records}, func(e *env) { e.serves(e.run("begun")) }},
-	{"telling takes nothing", nil, func(e *env) {
+	{"serves runs", []Feature{Records}, func(e *env) { e.serves(e.run("begun")) }},
+	{"check takes nothing", nil, func(e *env) {
 		e.serves(e.exclusive())
 		e.isFree()
 	}},

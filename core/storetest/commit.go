@@ -17,7 +17,7 @@ type Transaction interface {
 
 // commitCases test records that are saved in a transaction of the caller.
 var commitCases = []testCase{
-	{"a commit saves the record and gives up the hold", []Feature{Records}, func(e *env) {
+	{"commit saves and releases", []Feature{Records}, func(e *env) {
 		c := e.run("begun")
 		e.begins(e.store, c, "begun", 1)
 		e.committed(e.done(c, "answer"))
@@ -35,7 +35,7 @@ var commitCases = []testCase{
 		e.end(tx.Commit)
 		e.answered(e.other, e.run("again"), "answer")
 	}},
-	{"a rollback leaves the run as it was", []Feature{Records}, func(e *env) {
+	{"rollback leaves the run", []Feature{Records}, func(e *env) {
 		c := e.run("begun")
 		e.begins(e.store, c, "begun", 1)
 		e.end(e.saved(e.done(c, "answer")).Rollback)
@@ -44,7 +44,7 @@ var commitCases = []testCase{
 		e.release(e.store, e.failed(c, "failed", 1))
 		e.begins(e.other, e.run("again"), "failed", 2)
 	}},
-	{"a run saves once", []Feature{Records}, func(e *env) {
+	{"run saves once", []Feature{Records}, func(e *env) {
 		c := e.run("begun")
 		e.begins(e.store, c, "begun", 1)
 		tx := e.saved(e.done(c, "answer"))
@@ -58,7 +58,8 @@ var commitCases = []testCase{
 		}
 		e.answered(e.other, e.run("again"), "answer")
 	}},
-	{"a release with another record says what was committed", []Feature{Records}, func(e *env) {
+	// The error reports that another record was committed.
+	{"release with another record", []Feature{Records}, func(e *env) {
 		c := e.run("begun")
 		e.begins(e.store, c, "begun", 1)
 		e.committed(e.done(c, "answer"))
@@ -71,7 +72,8 @@ var commitCases = []testCase{
 		e.release(e.other, e.done(c, "answer"))
 		e.answered(e.other, e.run("again"), "answer")
 	}},
-	{"a commit needs no version from before", []Feature{Records}, func(e *env) {
+	// A commit needs no version of the key from before the extensions.
+	{"commit after extensions", []Feature{Records}, func(e *env) {
 		c := e.run("begun")
 		e.begins(e.store, c, "begun", 1)
 		for range 3 {
@@ -80,7 +82,8 @@ var commitCases = []testCase{
 		e.committed(e.done(c, "answer"))
 		e.answered(e.other, e.run("again"), "answer")
 	}},
-	{"a run whose hold has expired commits if no other has begun", []Feature{Records}, func(e *env) {
+	// A run whose hold has expired commits if no other run has begun.
+	{"expired run commits", []Feature{Records}, func(e *env) {
 		c := e.run("begun")
 		c.TTL = e.units(1)
 		e.begins(e.store, c, "begun", 1)
@@ -88,7 +91,7 @@ var commitCases = []testCase{
 		e.committed(e.done(c, "answer"))
 		e.answered(e.other, e.run("again"), "answer")
 	}},
-	{"a run that was taken over does not commit", []Feature{Records}, func(e *env) {
+	{"commit after another run", []Feature{Records}, func(e *env) {
 		c, next := e.run("begun"), e.run("again")
 		c.TTL = e.units(1)
 		e.begins(e.store, c, "begun", 1)
@@ -100,7 +103,8 @@ var commitCases = []testCase{
 		e.loses(e.done(c, "stale"))
 		e.answered(e.other, e.run("once more"), "answer")
 	}},
-	{"a run that was taken back, failed, or never begun does not commit", []Feature{Records}, func(e *env) {
+	// A run that was undone, has failed or never began does not commit.
+	{"commit without a run", []Feature{Records}, func(e *env) {
 		c := e.run("begun")
 		e.loses(e.done(c, "answer"))
 		e.begins(e.store, c, "begun", 1)
@@ -112,7 +116,7 @@ var commitCases = []testCase{
 		e.loses(e.done(c, "answer"))
 		e.begins(e.other, e.run("again"), "failed", 2)
 	}},
-	{"a commit of no record is invalid", []Feature{Records}, func(e *env) {
+	{"commit without a record", []Feature{Records}, func(e *env) {
 		c := e.run("begun")
 		e.begins(e.store, c, "begun", 1)
 		plain := c

@@ -11,22 +11,23 @@ import (
 )
 
 var concurrencyCases = []testCase{
-	{"goroutines that count under a mutex lose no count", nil, func(e *env) {
+	{"count under a mutex", nil, func(e *env) {
 		e.crowd(1, 2*time.Millisecond, func(int) store.Claim { return e.exclusive() })
 	}},
-	{"goroutines that count under a fair mutex lose no count", []Feature{Fair}, func(e *env) {
+	{"count under a fair mutex", []Feature{Fair}, func(e *env) {
 		e.crowd(1, 2*time.Millisecond, func(int) store.Claim { return e.fair() })
 	}},
-	{"goroutines that count under one permit of one lose no count", []Feature{Permits}, func(e *env) {
+	{"count under one permit", []Feature{Permits}, func(e *env) {
 		e.crowd(1, 2*time.Millisecond, func(int) store.Claim { return e.permits(1, 1) })
 	}},
-	{"goroutines never hold more permits than there are", []Feature{Permits}, func(e *env) {
+	{"permits never exceed their limit", []Feature{Permits}, func(e *env) {
 		e.crowd(3, 2*time.Millisecond, func(int) store.Claim { return e.permits(1, 3) })
 	}},
-	{"goroutines never hold more permits than there are, of several each", []Feature{Permits}, func(e *env) {
+	// The claims of one key differ in their weights.
+	{"permits of several weights", []Feature{Permits}, func(e *env) {
 		e.crowd(5, 2*time.Millisecond, func(i int) store.Claim { return e.permits(int64(1+i%3), 5) })
 	}},
-	{"readers are never in with a writer", []Feature{Shared}, func(e *env) {
+	{"readers never beside a writer", []Feature{Shared}, func(e *env) {
 		e.crowd(store.All, 20*time.Millisecond, func(i int) store.Claim {
 			if i%4 == 0 {
 				return e.exclusive()
@@ -34,14 +35,14 @@ var concurrencyCases = []testCase{
 			return e.reader()
 		})
 	}},
-	{"of many that ask at once, one gets a free key", nil, func(e *env) {
+	{"one of many concurrent claims", nil, func(e *env) {
 		for range 5 {
 			c := e.race(8, func() store.Claim { return e.exclusive() })
 			e.isHeld()
 			e.release(e.store, c)
 		}
 	}},
-	{"a claim that is sent many times at once is one hold", nil, func(e *env) {
+	{"same claim sent concurrently", nil, func(e *env) {
 		c := e.exclusive()
 		grants := make([]store.Grant, 8)
 		var all sync.WaitGroup
@@ -62,7 +63,7 @@ var concurrencyCases = []testCase{
 		e.release(e.store, c)
 		e.isFree()
 	}},
-	{"tokens grow in the order of the grants", []Feature{Fencing}, func(e *env) {
+	{"tokens in order of grants", []Feature{Fencing}, func(e *env) {
 		var last atomic.Uint64
 		var all sync.WaitGroup
 		for i := range 6 {

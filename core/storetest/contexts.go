@@ -11,7 +11,7 @@ import (
 var errEnded = errors.New("the case ended this context")
 
 var contextCases = []testCase{
-	{"an ended context claims nothing", nil, func(e *env) {
+	{"done context claims nothing", nil, func(e *env) {
 		c := e.exclusive()
 		e.soon(func(ctx context.Context) error {
 			_, err := e.store.Acquire(ctx, c)
@@ -20,7 +20,7 @@ var contextCases = []testCase{
 		e.giveUp(e.store, c)
 		e.isFree()
 	}},
-	{"an ended context harms no hold", nil, func(e *env) {
+	{"done context harms no hold", nil, func(e *env) {
 		c := e.exclusive()
 		e.acquire(e.store, c)
 		e.soon(func(ctx context.Context) error {
@@ -37,14 +37,14 @@ var contextCases = []testCase{
 		e.isHeld()
 		e.extend(e.store, c)
 	}},
-	{"an ended context leaves a hold that can still be released", nil, func(e *env) {
+	{"release after a done context", nil, func(e *env) {
 		c := e.exclusive()
 		e.acquire(e.store, c)
 		e.soon(func(ctx context.Context) error { return e.store.Release(ctx, c) })
 		e.giveUp(e.store, c)
 		e.isFree()
 	}},
-	{"an ended context opens no watch", []Feature{Watching}, func(e *env) {
+	{"done context opens no watch", []Feature{Watching}, func(e *env) {
 		e.soon(func(ctx context.Context) error {
 			woken, err := watcher(e, e.store).Watch(ctx, e.waiting())
 			if err == nil && woken == nil {
@@ -53,7 +53,8 @@ var contextCases = []testCase{
 			return err
 		})
 	}},
-	{"contexts that end on the way leave nothing behind", nil, func(e *env) {
+	// A call whose context is done while the request is in flight leaves no hold behind.
+	{"context done during the call", nil, func(e *env) {
 		for i := range 40 {
 			c := e.exclusive()
 			c.TTL = e.units(20)

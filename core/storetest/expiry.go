@@ -7,7 +7,7 @@ import "time"
 const tick = time.Millisecond
 
 var expiryCases = []testCase{
-	{"a hold ends by itself, and not before its time", nil, func(e *env) {
+	{"hold expires after its TTL", nil, func(e *env) {
 		c := e.exclusive()
 		c.TTL = e.units(5)
 		passed := e.stopwatch()
@@ -21,7 +21,7 @@ var expiryCases = []testCase{
 			e.Errorf("another owner got in after %v, the grant was for %v", at, valid)
 		}
 	}},
-	{"an extended hold ends by itself, and not before its time", nil, func(e *env) {
+	{"extended hold expires after its TTL", nil, func(e *env) {
 		c := e.exclusive()
 		c.TTL = e.units(13)
 		e.acquire(e.store, c)
@@ -40,7 +40,7 @@ var expiryCases = []testCase{
 			e.Errorf("another owner got in after %v, the extension was for %v", at, valid)
 		}
 	}},
-	{"an expired hold cannot be extended", nil, func(e *env) {
+	{"expired hold cannot be extended", nil, func(e *env) {
 		c := e.exclusive()
 		c.TTL = e.units(1)
 		e.acquire(e.store, c)
@@ -48,7 +48,7 @@ var expiryCases = []testCase{
 		e.notExtended(e.store, c)
 		e.isFree()
 	}},
-	{"an expired hold cannot be released", nil, func(e *env) {
+	{"expired hold cannot be released", nil, func(e *env) {
 		c := e.exclusive()
 		c.TTL = e.units(1)
 		e.acquire(e.store, c)
@@ -56,7 +56,7 @@ var expiryCases = []testCase{
 		e.notReleased(e.store, c)
 		e.isFree()
 	}},
-	{"an expired hold does not disturb its successor", nil, func(e *env) {
+	{"expired hold beside its successor", nil, func(e *env) {
 		c, next := e.exclusive(), e.exclusive()
 		c.TTL = e.units(1)
 		e.acquire(e.store, c)
@@ -68,7 +68,7 @@ var expiryCases = []testCase{
 		e.sameToken(e.other, next, g.Token)
 		e.extend(e.other, next)
 	}},
-	{"a crashed reader is not kept alive by another's extension", []Feature{Shared}, func(e *env) {
+	{"extension beside a crashed reader", []Feature{Shared}, func(e *env) {
 		crashed, alive := e.reader(), e.reader()
 		crashed.TTL, alive.TTL = e.units(1), e.long
 		e.acquire(e.store, crashed)
@@ -81,7 +81,7 @@ var expiryCases = []testCase{
 		e.release(e.other, alive)
 		e.isFree()
 	}},
-	{"a reader's end does not end the others", []Feature{Shared}, func(e *env) {
+	{"one reader of two expires", []Feature{Shared}, func(e *env) {
 		short, long := e.reader(), e.reader()
 		short.TTL = e.units(1)
 		e.acquire(e.store, long)
@@ -99,7 +99,7 @@ var expiryCases = []testCase{
 		e.acquire(e.other, e.permits(2, 3))
 		e.busy(e.other, e.permits(1, 3))
 	}},
-	{"an expired claim that comes again does not get past its successor", nil, func(e *env) {
+	{"expired claim repeated beside its successor", nil, func(e *env) {
 		c := e.exclusive()
 		c.TTL = e.units(1)
 		e.acquire(e.store, c)

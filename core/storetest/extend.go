@@ -3,7 +3,7 @@ package storetest
 import "github.com/lockkit/lockkit/core/store"
 
 var extendCases = []testCase{
-	{"a hold lasts for its TTL from the extension", nil, func(e *env) {
+	{"hold lasts from its last extension", nil, func(e *env) {
 		c := e.exclusive()
 		c.TTL = e.units(10)
 		e.acquire(e.store, c)
@@ -13,7 +13,7 @@ var extendCases = []testCase{
 		e.isHeld()
 		e.extend(e.store, c)
 	}},
-	{"a hold lives as long as it is extended", nil, func(e *env) {
+	{"hold lasts while it is extended", nil, func(e *env) {
 		c := e.exclusive()
 		c.TTL = e.units(14)
 		e.acquire(e.store, c)
@@ -23,20 +23,20 @@ var extendCases = []testCase{
 		}
 		e.isHeld()
 	}},
-	{"an extension never creates a hold", nil, func(e *env) {
+	{"extension never creates a hold", nil, func(e *env) {
 		c := e.exclusive()
 		e.notExtended(e.store, c)
 		e.isFree()
 		e.notReleased(e.store, c)
 	}},
-	{"an extension never revives a released hold", nil, func(e *env) {
+	{"extension of a released hold", nil, func(e *env) {
 		c := e.exclusive()
 		e.acquire(e.store, c)
 		e.release(e.store, c)
 		e.notExtended(e.store, c)
 		e.isFree()
 	}},
-	{"an extension never turns a waiting claim into a hold", nil, func(e *env) {
+	{"extension of a waiting claim", nil, func(e *env) {
 		c, w := e.exclusive(), e.waiting()
 		e.acquire(e.store, c)
 		e.busy(e.other, w)
@@ -47,7 +47,7 @@ var extendCases = []testCase{
 			e.isFree()
 		}
 	}},
-	{"an extension never shortens", nil, func(e *env) {
+	{"extension never shortens", nil, func(e *env) {
 		c := e.exclusive()
 		e.acquire(e.store, c)
 		shorter := c
@@ -57,7 +57,7 @@ var extendCases = []testCase{
 		e.isHeld()
 		e.extend(e.store, c)
 	}},
-	{"a stranger cannot extend", nil, func(e *env) {
+	{"stranger cannot extend", nil, func(e *env) {
 		c := e.exclusive()
 		c.TTL = e.units(5)
 		e.acquire(e.store, c)
@@ -69,26 +69,26 @@ var extendCases = []testCase{
 		e.notExtended(e.store, c)
 		e.isFree()
 	}},
-	{"an extension does not change the token", []Feature{Fencing}, func(e *env) {
+	{"extension does not change tokens", []Feature{Fencing}, func(e *env) {
 		c := e.exclusive()
 		g := e.acquire(e.store, c)
 		e.extend(e.store, c)
 		e.sameToken(e.store, c, g.Token)
 	}},
-	{"an extension of nothing answers nothing", nil, func(e *env) {
+	{"extension of nothing answers nothing", nil, func(e *env) {
 		if answers := e.store.Extend(e.Context(), nil); len(answers) != 0 {
 			e.Errorf("got %d answers, want none", len(answers))
 		}
 	}},
-	{"a batch has one answer for each claim, in order", nil, func(e *env) {
+	{"batch answers in order", nil, func(e *env) {
 		batch, held := e.batch(7)
 		e.checkBatch(batch, held)
 	}},
-	{"a batch of six hundred has one answer for each claim, in order", nil, func(e *env) {
+	{"batch of six hundred claims", nil, func(e *env) {
 		batch, held := e.batch(600)
 		e.checkBatch(batch, held)
 	}},
-	{"a batch extends each of its holds", nil, func(e *env) {
+	{"batch extends each hold", nil, func(e *env) {
 		var batch []store.Claim
 		for range 3 {
 			c := e.exclusive()
@@ -108,7 +108,7 @@ var extendCases = []testCase{
 			e.extend(e.store, c)
 		}
 	}},
-	{"a batch may have several holds of one key", []Feature{Shared}, func(e *env) {
+	{"batch with holds of one key", []Feature{Shared}, func(e *env) {
 		a, b, unknown := e.reader(), e.reader(), e.reader()
 		e.acquire(e.store, a)
 		e.acquire(e.store, b)

@@ -3,7 +3,7 @@ package storetest
 import "github.com/lockkit/lockkit/core/store"
 
 var fairCases = []testCase{
-	{"waiters are admitted in the order in which they came", []Feature{Fair}, func(e *env) {
+	{"waiters enter in order", []Feature{Fair}, func(e *env) {
 		c := e.exclusive()
 		e.acquire(e.store, c)
 		line := []store.Claim{e.fair(), e.fair(), e.fair(), e.fair()}
@@ -24,7 +24,7 @@ var fairCases = []testCase{
 		}
 		e.isFree()
 	}},
-	{"a waiter keeps its place when it asks again", []Feature{Fair}, func(e *env) {
+	{"repeated claim keeps its place", []Feature{Fair}, func(e *env) {
 		c, first, second := e.exclusive(), e.fair(), e.fair()
 		e.acquire(e.store, c)
 		e.busy(e.store, first)
@@ -38,7 +38,7 @@ var fairCases = []testCase{
 		e.release(e.store, first)
 		e.acquire(e.other, second)
 	}},
-	{"a fair claim that does not wait does not overtake", []Feature{Fair}, func(e *env) {
+	{"no overtaking without Wait", []Feature{Fair}, func(e *env) {
 		c, first, hasty := e.exclusive(), e.fair(), e.fair()
 		hasty.Wait = false
 		e.acquire(e.store, c)
@@ -47,7 +47,7 @@ var fairCases = []testCase{
 		e.busy(e.other, hasty)
 		e.acquire(e.store, first)
 	}},
-	{"a fair claim that does not wait has no place", []Feature{Fair}, func(e *env) {
+	{"no place without Wait", []Feature{Fair}, func(e *env) {
 		c, hasty := e.exclusive(), e.fair()
 		hasty.Wait = false
 		e.acquire(e.store, c)
@@ -55,7 +55,7 @@ var fairCases = []testCase{
 		e.release(e.store, c)
 		e.acquire(e.store, e.fair())
 	}},
-	{"an unfair claim does not wait for others", []Feature{Fair, Overtaking}, func(e *env) {
+	{"unfair claim overtakes a waiter", []Feature{Fair, Overtaking}, func(e *env) {
 		c, first := e.exclusive(), e.fair()
 		e.acquire(e.store, c)
 		e.busy(e.store, first)
@@ -67,21 +67,22 @@ var fairCases = []testCase{
 		e.busy(e.other, e.fair())
 		e.acquire(e.store, first)
 	}},
-	{"an unfair waiter holds up no fair claim", []Feature{Fair, Overtaking}, func(e *env) {
+	{"unfair waiter delays no fair claim", []Feature{Fair, Overtaking}, func(e *env) {
 		c := e.exclusive()
 		e.acquire(e.store, c)
 		e.busy(e.store, e.waiting())
 		e.release(e.store, c)
 		e.acquire(e.other, e.fair())
 	}},
-	{"a fair claim of a free key is granted, and holds up no other afterwards", []Feature{Fair}, func(e *env) {
+	// The claim leaves no place that delays later claims.
+	{"fair claim of a free key", []Feature{Fair}, func(e *env) {
 		c := e.fair()
 		e.acquire(e.store, c)
 		e.extend(e.store, c)
 		e.release(e.store, c)
 		e.acquire(e.other, e.fair())
 	}},
-	{"an owner enters again past the waiters", []Feature{Fair, Reentry}, func(e *env) {
+	{"owner enters past the waiters", []Feature{Fair, Reentry}, func(e *env) {
 		c := e.fair()
 		e.acquire(e.store, c)
 		first := e.fair()
@@ -92,13 +93,13 @@ var fairCases = []testCase{
 		e.release(e.store, c)
 		e.acquire(e.other, first)
 	}},
-	{"a claim joins past the waiters", []Feature{Fair, Joining}, func(e *env) {
+	{"claim joins past the waiters", []Feature{Fair, Joining}, func(e *env) {
 		c := e.fair()
 		e.acquire(e.store, c)
 		e.busy(e.other, e.fair())
 		e.acquire(e.other, joining(e.fair(), c))
 	}},
-	{"an owner that holds no more waits like everybody", []Feature{Fair, Reentry}, func(e *env) {
+	{"owner waits after its release", []Feature{Fair, Reentry}, func(e *env) {
 		c, first := e.fair(), e.fair()
 		e.acquire(e.store, c)
 		e.busy(e.other, first)
@@ -106,7 +107,7 @@ var fairCases = []testCase{
 		e.busy(e.store, nested(c))
 		e.acquire(e.other, first)
 	}},
-	{"fair readers that wait are admitted together", []Feature{Fair, Shared}, func(e *env) {
+	{"waiting readers enter together", []Feature{Fair, Shared}, func(e *env) {
 		w, next := e.exclusive(), e.fair()
 		e.acquire(e.store, w)
 		readers := []store.Claim{e.fairReader(), e.fairReader(), e.fairReader()}
@@ -124,7 +125,7 @@ var fairCases = []testCase{
 		}
 		e.acquire(e.store, next)
 	}},
-	{"a fair reader does not get past a waiting writer", []Feature{Fair, Shared, Overtaking}, func(e *env) {
+	{"reader behind a waiting writer", []Feature{Fair, Shared, Overtaking}, func(e *env) {
 		r, w, late := e.reader(), e.fair(), e.fairReader()
 		e.acquire(e.store, r)
 		e.busy(e.other, w)
@@ -132,7 +133,7 @@ var fairCases = []testCase{
 		e.acquire(e.store, e.reader())
 		e.busy(e.store, late)
 	}},
-	{"a fair reader gets in behind the writer that it waited for", []Feature{Fair, Shared}, func(e *env) {
+	{"reader enters after the writer", []Feature{Fair, Shared}, func(e *env) {
 		r, w, late := e.reader(), e.fair(), e.fairReader()
 		e.acquire(e.store, r)
 		e.busy(e.other, w)
@@ -144,7 +145,7 @@ var fairCases = []testCase{
 		e.release(e.other, w)
 		e.acquire(e.store, late)
 	}},
-	{"light claims do not starve a heavy one", []Feature{Fair, Permits}, func(e *env) {
+	{"heavy claim before light ones", []Feature{Fair, Permits}, func(e *env) {
 		held, heavy, light := e.permits(3, 5), e.fair(), e.fair()
 		heavy.Weight, heavy.Limit = 3, 5
 		light.Weight, light.Limit = 1, 5
@@ -155,7 +156,7 @@ var fairCases = []testCase{
 		e.acquire(e.other, heavy)
 		e.acquire(e.store, light)
 	}},
-	{"waiters of one key hold up no other", []Feature{Fair}, func(e *env) {
+	{"waiters of another key", []Feature{Fair}, func(e *env) {
 		c := e.exclusive()
 		e.acquire(e.store, c)
 		e.busy(e.store, e.fair())
@@ -167,7 +168,7 @@ var fairCases = []testCase{
 
 // waiterCases test the time for which a waiter keeps its place.
 var waiterCases = []testCase{
-	{"a waiter that leaves frees its place", []Feature{Fair}, func(e *env) {
+	{"leaving waiter frees its place", []Feature{Fair}, func(e *env) {
 		c, first, second := e.exclusive(), e.fair(), e.fair()
 		e.acquire(e.store, c)
 		e.busy(e.store, first)
@@ -176,7 +177,7 @@ var waiterCases = []testCase{
 		e.release(e.store, c)
 		e.acquire(e.other, second)
 	}},
-	{"a waiter that leaves changes nothing for those before it", []Feature{Fair}, func(e *env) {
+	{"second of three waiters leaves", []Feature{Fair}, func(e *env) {
 		c, first, second, third := e.exclusive(), e.fair(), e.fair(), e.fair()
 		e.acquire(e.store, c)
 		for _, w := range []store.Claim{first, second, third} {
@@ -189,7 +190,7 @@ var waiterCases = []testCase{
 		e.release(e.store, first)
 		e.acquire(e.other, third)
 	}},
-	{"a dead waiter is forgotten after its TTL", []Feature{Fair}, func(e *env) {
+	{"dead waiter forgotten after its TTL", []Feature{Fair}, func(e *env) {
 		c, dead, second := e.exclusive(), e.fair(), e.fair()
 		dead.TTL = e.units(1)
 		e.acquire(e.store, c)
@@ -199,7 +200,7 @@ var waiterCases = []testCase{
 		e.outlive(dead.TTL)
 		e.acquire(e.other, second)
 	}},
-	{"a dead waiter with a long TTL is forgotten after WaiterLife", []Feature{Fair}, func(e *env) {
+	{"dead waiter forgotten after WaiterLife", []Feature{Fair}, func(e *env) {
 		c, dead, second := e.exclusive(), e.fair(), e.fair()
 		for _, w := range []*store.Claim{&c, &dead, &second} {
 			w.TTL = store.WaiterLife + e.long
@@ -215,7 +216,7 @@ var waiterCases = []testCase{
 		e.sleep(e.h.Unit)
 		e.acquire(e.other, second)
 	}},
-	{"a waiter that asks again lives on", []Feature{Fair}, func(e *env) {
+	{"repeated claim renews its place", []Feature{Fair}, func(e *env) {
 		life := min(e.units(20), store.WaiterLife) // long enough for a busy machine
 		c, first := e.exclusive(), e.fair()
 		first.TTL = life
@@ -229,7 +230,7 @@ var waiterCases = []testCase{
 		e.busy(e.other, second)
 		e.acquire(e.store, first)
 	}},
-	{"a waiter that was forgotten comes last", []Feature{Fair}, func(e *env) {
+	{"forgotten waiter comes last", []Feature{Fair}, func(e *env) {
 		c, late, second := e.exclusive(), e.fair(), e.fair()
 		late.TTL = e.units(1)
 		e.acquire(e.store, c)
@@ -242,7 +243,7 @@ var waiterCases = []testCase{
 		e.busy(e.store, late)
 		e.acquire(e.other, second)
 	}},
-	{"a grant outlives the place that it took", []Feature{Fair}, func(e *env) {
+	{"grant outlives its place", []Feature{Fair}, func(e *env) {
 		c, w := e.exclusive(), e.fair()
 		w.TTL = e.units(5)
 		e.acquire(e.store, c)
@@ -254,7 +255,8 @@ var waiterCases = []testCase{
 		e.isHeld()
 		e.extend(e.other, w)
 	}},
-	{"a waiter whose owner holds meanwhile enters again", []Feature{Fair, Reentry, Overtaking}, func(e *env) {
+	// The owner of a waiter acquires the key meanwhile, so the waiter may enter again.
+	{"waiter whose owner holds the key", []Feature{Fair, Reentry, Overtaking}, func(e *env) {
 		c, first, second := e.exclusive(), e.fair(), e.fair()
 		e.acquire(e.store, c)
 		e.busy(e.store, first)

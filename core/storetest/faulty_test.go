@@ -12,7 +12,7 @@ import (
 	"github.com/lockkit/lockkit/core/storetest"
 )
 
-func TestFaultyStoreWithoutFaults(t *testing.T) {
+func TestFaulty_WithoutFaults(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, storetest.Harness{
 		New: func(testing.TB) func() store.Store {
@@ -24,7 +24,7 @@ func TestFaultyStoreWithoutFaults(t *testing.T) {
 	})
 }
 
-func TestFaultyStoreAtALongDistance(t *testing.T) {
+func TestFaulty_SlowStore(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, storetest.Harness{
 		New: func(t testing.TB) func() store.Store {
@@ -50,7 +50,7 @@ func TestFaulty(t *testing.T) {
 		Weight: store.All, Limit: store.All, TTL: time.Minute,
 	}
 	for name, run := range map[string]func(t *testing.T, s *memstore.Store, f *storetest.Faults, faulty store.Store){
-		"a lost request changes nothing": func(t *testing.T, s *memstore.Store, f *storetest.Faults, faulty store.Store) {
+		"lost request changes nothing": func(t *testing.T, s *memstore.Store, f *storetest.Faults, faulty store.Store) {
 			f.Next(storetest.OpAcquire, storetest.Fault{Lose: storetest.LoseRequest, Err: errBroken})
 			if _, err := faulty.Acquire(t.Context(), claim); !errors.Is(err, errBroken) {
 				t.Errorf("got %v, want the fault's error", err)
@@ -59,7 +59,7 @@ func TestFaulty(t *testing.T) {
 				t.Errorf("the claim is held: %v", x[0].Err)
 			}
 		},
-		"a lost reply hides what was done": func(t *testing.T, s *memstore.Store, f *storetest.Faults, faulty store.Store) {
+		"lost reply hides the grant": func(t *testing.T, s *memstore.Store, f *storetest.Faults, faulty store.Store) {
 			f.Next(storetest.OpAcquire, storetest.Fault{Lose: storetest.LoseReply, Err: errBroken})
 			if _, err := faulty.Acquire(t.Context(), claim); !errors.Is(err, errBroken) {
 				t.Errorf("got %v, want the fault's error", err)
@@ -68,7 +68,7 @@ func TestFaulty(t *testing.T) {
 				t.Errorf("the claim is not held: %v", x[0].Err)
 			}
 		},
-		"a call that hears nothing hangs until its context ends": func(t *testing.T, s *memstore.Store, f *storetest.Faults, faulty store.Store) {
+		"call without a reply hangs": func(t *testing.T, s *memstore.Store, f *storetest.Faults, faulty store.Store) {
 			f.Next(storetest.OpRelease, storetest.Fault{Lose: storetest.LoseReply})
 			ctx, cancel := context.WithTimeoutCause(t.Context(), time.Hour, errBroken)
 			defer cancel()
@@ -77,7 +77,7 @@ func TestFaulty(t *testing.T) {
 				t.Errorf("got %v after %v, want the context's cause after an hour", err, time.Since(start))
 			}
 		},
-		"a delayed request arrives after its caller has left": func(t *testing.T, s *memstore.Store, f *storetest.Faults, faulty store.Store) {
+		"delayed request outlives its caller": func(t *testing.T, s *memstore.Store, f *storetest.Faults, faulty store.Store) {
 			f.Next(storetest.OpAcquire, storetest.Fault{Delay: time.Minute})
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
@@ -92,7 +92,7 @@ func TestFaulty(t *testing.T) {
 				t.Errorf("the claim is not held: %v", x[0].Err)
 			}
 		},
-		"a request may arrive twice": func(t *testing.T, s *memstore.Store, f *storetest.Faults, faulty store.Store) {
+		"request arrives twice": func(t *testing.T, s *memstore.Store, f *storetest.Faults, faulty store.Store) {
 			if _, err := s.Acquire(t.Context(), claim); err != nil {
 				t.Fatal(err)
 			}
@@ -104,7 +104,7 @@ func TestFaulty(t *testing.T) {
 				t.Errorf("got %v, want the tombstone of the second release", err)
 			}
 		},
-		"an extension that fails has an answer for each claim": func(t *testing.T, s *memstore.Store, f *storetest.Faults, faulty store.Store) {
+		"failed extension answers each claim": func(t *testing.T, s *memstore.Store, f *storetest.Faults, faulty store.Store) {
 			f.Next(storetest.OpExtend, storetest.Fault{Lose: storetest.LoseRequest, Err: store.ErrUnavailable})
 			x := faulty.Extend(t.Context(), []store.Claim{claim, claim})
 			if len(x) != 2 || !errors.Is(x[0].Err, store.ErrUnavailable) || !errors.Is(x[1].Err, store.ErrUnavailable) {
@@ -114,7 +114,7 @@ func TestFaulty(t *testing.T) {
 				t.Errorf("counted %d calls, want 1", n)
 			}
 		},
-		"watches can be broken, and opened again": func(t *testing.T, s *memstore.Store, f *storetest.Faults, faulty store.Store) {
+		"broken watch is opened again": func(t *testing.T, s *memstore.Store, f *storetest.Faults, faulty store.Store) {
 			woken, err := faulty.(store.Watcher).Watch(t.Context(), claim)
 			if err != nil {
 				t.Fatal(err)
@@ -127,7 +127,7 @@ func TestFaulty(t *testing.T) {
 				t.Error(err)
 			}
 		},
-		"wake-ups can be lost": func(t *testing.T, s *memstore.Store, f *storetest.Faults, faulty store.Store) {
+		"lost wake-ups": func(t *testing.T, s *memstore.Store, f *storetest.Faults, faulty store.Store) {
 			waiting := claim
 			waiting.Owner, waiting.Lease, waiting.Wait = "other", "other", true
 			woken, err := faulty.(store.Watcher).Watch(t.Context(), waiting)
@@ -158,7 +158,7 @@ func TestFaulty(t *testing.T) {
 	}
 }
 
-func TestFaultyStoreIsAWatcherIfItsStoreIs(t *testing.T) {
+func TestFaulty_Watcher(t *testing.T) {
 	t.Parallel()
 	type plain struct{ store.Store }
 	m := memstore.New()

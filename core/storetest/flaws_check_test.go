@@ -6,38 +6,38 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// checkFlaws lists flaws of CheckClaim.
+// checkFlaws lists flaws of CheckClaim. Most of them refuse claims that the store serves.
 var checkFlaws = []flaw{
-	{"tells that it serves no readers, and does", []string{
-		"check/a store that tells serves readers",
+	{"denies readers", []string{
+		"check/serves readers",
 	}, refusing(func(c store.Claim) bool { return c.Weight == 1 && c.Limit == store.All })},
-	{"tells that it serves no permits, and does", []string{
-		"check/a store that tells serves permits",
+	{"denies permits", []string{
+		"check/serves permits",
 	}, refusing(func(c store.Claim) bool { return c.Limit < store.All })},
-	{"tells that it serves no fair claims, and does", []string{
-		"check/a store that tells serves fair claims",
+	{"denies fair claims", []string{
+		"check/serves fair claims",
 	}, refusing(func(c store.Claim) bool { return c.Fair })},
-	{"tells that it serves no claims that join, and does", []string{
-		"check/a store that tells serves claims that join",
+	{"denies joining claims", []string{
+		"check/serves joining claims",
 	}, refusing(func(c store.Claim) bool { return c.Via != "" })},
-	{"tells that it gives no tokens, and does", []string{
-		"check/a store that tells serves claims that need a token",
+	{"denies tokens", []string{
+		"check/serves claims with MinToken",
 	}, refusing(func(c store.Claim) bool { return c.MinToken > 0 })},
-	{"tells that it keeps nothing, and does", []string{
-		"check/a store that tells serves claims that are kept",
+	{"denies Keep", []string{
+		"check/serves claims with Keep",
 	}, refusing(func(c store.Claim) bool { return c.Keep > 0 })},
-	{"tells that it keeps no records, and does", []string{
-		"check/a store that tells serves runs",
+	{"denies records", []string{
+		"check/serves runs",
 	}, refusing(func(c store.Claim) bool { return c.Record != nil })},
-	{"tells that it serves nothing that waits, and does", []string{
-		"check/a store that tells serves waiting claims",
+	{"denies waiting claims", []string{
+		"check/serves waiting claims",
 	}, refusing(func(c store.Claim) bool { return c.Wait })},
-	{"tells that it serves nothing, and does", []string{
-		"check/a store that tells serves exclusive claims",
-		"check/telling takes nothing",
+	{"denies every claim", []string{
+		"check/serves exclusive claims",
+		"check/check takes nothing",
 	}, refusing(func(store.Claim) bool { return true })},
-	{"takes what it is asked about", []string{
-		"check/telling takes nothing",
+	{"acquires in CheckClaim", []string{
+		"check/check takes nothing",
 	}, func(s *tampered) {
 		s.check = func(c store.Claim) error {
 			_, err := s.Store.Acquire(s.over, c)

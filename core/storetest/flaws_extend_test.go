@@ -13,8 +13,8 @@ import (
 // extendFlaws lists flaws in the time of holds, and in repeated calls.
 var extendFlaws = []flaw{
 	{"extends without compare", []string{
-		"extend/a stranger cannot extend",
-		"expiry/an expired hold does not disturb its successor",
+		"extend/stranger cannot extend",
+		"expiry/expired hold beside its successor",
 	}, func(s *tampered) {
 		s.acquire = s.acquireNoted
 		s.extend = extendEach(func(ctx context.Context, c store.Claim) error {
@@ -24,12 +24,12 @@ var extendFlaws = []flaw{
 			return s.extendSound(ctx, c)
 		})
 	}},
-	{"creates what it is told to extend", []string{
-		"extend/an extension never creates a hold",
-		"extend/an extension never revives a released hold",
-		"extend/an extension never turns a waiting claim into a hold",
-		"expiry/an expired hold cannot be extended",
-		"acquire/a hold belongs to the key, not to the connection",
+	{"creates holds by extending", []string{
+		"extend/extension never creates a hold",
+		"extend/extension of a released hold",
+		"extend/extension of a waiting claim",
+		"expiry/expired hold cannot be extended",
+		"acquire/extend and release from another process",
 	}, func(s *tampered) {
 		s.extend = extendEach(func(ctx context.Context, c store.Claim) error {
 			err := s.extendSound(ctx, c)
@@ -39,8 +39,8 @@ var extendFlaws = []flaw{
 			return err
 		})
 	}},
-	{"shortens what it is told to extend", []string{
-		"extend/an extension never shortens",
+	{"shortens holds by extending", []string{
+		"extend/extension never shortens",
 	}, func(s *tampered) {
 		s.extend = extendEach(func(ctx context.Context, c store.Claim) error {
 			err := s.extendSound(ctx, c)
@@ -51,12 +51,12 @@ var extendFlaws = []flaw{
 			return err
 		})
 	}},
-	{"says extended and does nothing", []string{
-		"extend/a hold lasts for its TTL from the extension",
-		"extend/a hold lives as long as it is extended",
-		"extend/a batch extends each of its holds",
-		"expiry/an extended hold ends by itself, and not before its time",
-		"acquire/a repeated claim does not shorten what an extension gave",
+	{"reports an extension without one", []string{
+		"extend/hold lasts from its last extension",
+		"extend/hold lasts while it is extended",
+		"extend/batch extends each hold",
+		"expiry/extended hold expires after its TTL",
+		"acquire/repeated claim never shortens a hold",
 	}, func(s *tampered) {
 		s.extend = extendEach(func(ctx context.Context, c store.Claim) error {
 			c.TTL = 1
@@ -64,8 +64,8 @@ var extendFlaws = []flaw{
 		})
 	}},
 	{"answers a batch in another order", []string{
-		"extend/a batch has one answer for each claim, in order",
-		"extend/a batch of six hundred has one answer for each claim, in order",
+		"extend/batch answers in order",
+		"extend/batch of six hundred claims",
 	}, func(s *tampered) {
 		s.extend = func(ctx context.Context, claims []store.Claim) []store.Extension {
 			answers := s.Store.Extend(ctx, claims)
@@ -75,10 +75,10 @@ var extendFlaws = []flaw{
 			return answers
 		}
 	}},
-	{"stops a batch at the first loss", []string{
-		"extend/a batch has one answer for each claim, in order",
-		"extend/a batch of six hundred has one answer for each claim, in order",
-		"extend/a batch may have several holds of one key",
+	{"stops a batch at a loss", []string{
+		"extend/batch answers in order",
+		"extend/batch of six hundred claims",
+		"extend/batch with holds of one key",
 	}, func(s *tampered) {
 		s.extend = func(ctx context.Context, claims []store.Claim) []store.Extension {
 			var err error
@@ -91,26 +91,26 @@ var extendFlaws = []flaw{
 		}
 	}},
 	{"cuts a large batch short", []string{
-		"extend/a batch of six hundred has one answer for each claim, in order",
+		"extend/batch of six hundred claims",
 	}, func(s *tampered) {
 		s.extend = func(ctx context.Context, claims []store.Claim) []store.Extension {
 			return s.Store.Extend(ctx, claims[:min(len(claims), 512)])
 		}
 	}},
-	{"lets a hold end early", []string{
-		"expiry/a hold ends by itself, and not before its time",
-		"acquire/a repeated claim lasts for its TTL from then",
+	{"expires holds early", []string{
+		"expiry/hold expires after its TTL",
+		"acquire/repeated claim renews its TTL",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			c.TTL /= 2
 			return s.Store.Acquire(ctx, c)
 		}
 	}},
-	{"never lets a hold end", []string{
-		"expiry/an expired hold cannot be released",
+	{"never expires a hold", []string{
+		"expiry/expired hold cannot be released",
 		"expiry/expired permits make room",
-		"re-entry/an owner that lost its hold does not enter again",
-		"joining/a joined hold ends by itself",
+		"re-entry/re-entry after an expiry",
+		"joining/joined hold expires",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			if !c.Wait {
@@ -119,11 +119,11 @@ var extendFlaws = []flaw{
 			return s.Store.Acquire(ctx, c)
 		}
 	}},
-	{"shares one end among all holds of a key", []string{
-		"expiry/a crashed reader is not kept alive by another's extension",
-		"re-entry/an inner hold ends by itself",
-		"re-entry/an outer hold ends by itself",
-		"joining/a joined hold ends by itself",
+	{"shares one expiry per key", []string{
+		"expiry/extension beside a crashed reader",
+		"re-entry/inner hold expires",
+		"re-entry/outer hold expires",
+		"joining/joined hold expires",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
@@ -138,9 +138,9 @@ var extendFlaws = []flaw{
 			return s.extendSound(ctx, c)
 		})
 	}},
-	{"ends all holds of a key with the shortest", []string{
-		"expiry/a reader's end does not end the others",
-		"re-entry/an inner hold ends by itself",
+	{"shortens all holds of a key", []string{
+		"expiry/one reader of two expires",
+		"re-entry/inner hold expires",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
@@ -155,7 +155,7 @@ var extendFlaws = []flaw{
 		}
 	}},
 	{"does not extend on repetition", []string{
-		"acquire/a repeated claim lasts for its TTL from then",
+		"acquire/repeated claim renews its TTL",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			if _, again := s.noted(c.Lease); again {
@@ -169,10 +169,10 @@ var extendFlaws = []flaw{
 		}
 	}},
 	{"counts a repetition", []string{
-		"acquire/a repeated claim is given up by one release",
-		"acquire/a repeated reader counts once",
-		"re-entry/the key is free after exactly as many releases",
-		"concurrency/a claim that is sent many times at once is one hold",
+		"acquire/one release of a repeated claim",
+		"acquire/repeated reader counts once",
+		"re-entry/as many releases as holds",
+		"concurrency/same claim sent concurrently",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
@@ -189,7 +189,7 @@ var extendFlaws = []flaw{
 		}
 	}},
 	{"takes permits again on repetition", []string{
-		"acquire/a repeated claim takes its permits once",
+		"acquire/repeated claim takes permits once",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)

@@ -11,10 +11,10 @@ import (
 // holdFlaws lists flaws in the admission of claims, and in the release of holds.
 var holdFlaws = []flaw{
 	{"admits two", []string{
-		"admission/an exclusive hold keeps everybody out",
-		"concurrency/goroutines that count under a mutex lose no count",
-		"concurrency/of many that ask at once, one gets a free key",
-		"acquire/a claim that was refused is granted when it asks again",
+		"admission/exclusive hold keeps everybody out",
+		"concurrency/count under a mutex",
+		"concurrency/one of many concurrent claims",
+		"acquire/refused claim is granted later",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
@@ -25,13 +25,13 @@ var holdFlaws = []flaw{
 			return g, err
 		}
 	}},
-	{"looks first and takes then", []string{
-		"concurrency/goroutines that count under a mutex lose no count",
-		"concurrency/goroutines that count under one permit of one lose no count",
-		"concurrency/goroutines never hold more permits than there are",
-		"concurrency/goroutines never hold more permits than there are, of several each",
-		"concurrency/readers are never in with a writer",
-		"concurrency/of many that ask at once, one gets a free key",
+	{"checks first and acquires later", []string{
+		"concurrency/count under a mutex",
+		"concurrency/count under one permit",
+		"concurrency/permits never exceed their limit",
+		"concurrency/permits of several weights",
+		"concurrency/readers never beside a writer",
+		"concurrency/one of many concurrent claims",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
@@ -51,9 +51,9 @@ var holdFlaws = []flaw{
 		}
 	}},
 	{"lets readers in with a writer", []string{
-		"admission/a writer keeps readers out",
-		"admission/the whole weight is not too heavy to add up",
-		"concurrency/readers are never in with a writer",
+		"admission/writer keeps readers out",
+		"admission/several holds of weight All",
+		"concurrency/readers never beside a writer",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			if c.Weight == 1 && c.Limit == store.All {
@@ -64,9 +64,9 @@ var holdFlaws = []flaw{
 	}},
 	{"lets one reader in", []string{
 		"admission/readers share a key",
-		"expiry/a crashed reader is not kept alive by another's extension",
-		"release/a release gives up one hold of several",
-		"admission/a reader keeps a writer out, and so does the last of many",
+		"expiry/extension beside a crashed reader",
+		"release/release of one hold of several",
+		"admission/readers keep a writer out",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			if c.Limit == store.All {
@@ -76,20 +76,20 @@ var holdFlaws = []flaw{
 		}
 	}},
 	{"has one permit too many", []string{
-		"admission/permits are given out up to their limit",
-		"admission/one permit of one is a mutex",
+		"admission/permits up to the limit",
+		"admission/one permit is a mutex",
 		"admission/each claim brings its own limit",
-		"concurrency/goroutines never hold more permits than there are",
-		"concurrency/goroutines never hold more permits than there are, of several each",
+		"concurrency/permits never exceed their limit",
+		"concurrency/permits of several weights",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			c.Limit = min(store.All, c.Limit+1)
 			return s.Store.Acquire(ctx, c)
 		}
 	}},
-	{"lets the first claim of a key decide the limit", []string{
+	{"uses the first limit only", []string{
 		"admission/each claim brings its own limit",
-		"admission/an exclusive claim waits for every permit, and keeps them out",
+		"admission/exclusive claim excludes permits",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			if first, ok := s.noted(c.Key); ok {
@@ -99,9 +99,9 @@ var holdFlaws = []flaw{
 			return s.Store.Acquire(ctx, c)
 		}
 	}},
-	{"counts an owner's holds as one", []string{
+	{"counts nested holds as one", []string{
 		"admission/every hold of an owner counts",
-		"admission/others' weight keeps an owner out, even one that holds",
+		"admission/weight of others excludes a holder",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			first, again := s.noted(c.Key + c.Owner)
@@ -113,11 +113,11 @@ var holdFlaws = []flaw{
 		}
 	}},
 	{"releases without compare", []string{
-		"release/a stranger cannot release",
-		"release/a second release does not disturb the successor",
-		"expiry/an expired hold does not disturb its successor",
-		"keep/a release with Keep of a lost hold does not disturb the successor",
-		"runs/a stale holder does not overwrite a run in progress",
+		"release/stranger cannot release",
+		"release/second release beside a successor",
+		"expiry/expired hold beside its successor",
+		"keep/release with Keep beside a successor",
+		"runs/stale holder beside a run",
 	}, func(s *tampered) {
 		s.acquire = s.acquireNoted
 		s.release = func(ctx context.Context, c store.Claim) error {
@@ -129,11 +129,11 @@ var holdFlaws = []flaw{
 			return err
 		}
 	}},
-	{"takes what it refuses", []string{
-		"acquire/a refused claim takes nothing",
-		"release/a refused claim that did not wait has nothing to release",
-		"admission/a refused claim leaves room for a lighter one",
-		"acquire/a free key is granted, and free again after the release",
+	{"holds refused claims", []string{
+		"acquire/refused claim takes nothing",
+		"release/release of a refused claim",
+		"admission/lighter claim after a refused one",
+		"acquire/acquire and release a free key",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)

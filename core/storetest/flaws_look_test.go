@@ -29,8 +29,8 @@ func showing(change func(s *tampered, state *store.State)) func(s *tampered) {
 
 // lookFlaws lists flaws of Look and List.
 var lookFlaws = []flaw{
-	{"takes the key that it looks at", []string{
-		"look/a key that is free shows nothing, and stays free",
+	{"acquires in Look", []string{
+		"look/look at a free key",
 	}, func(s *tampered) {
 		s.look = func(ctx context.Context, key string) (store.State, error) {
 			state, err := s.Store.Look(ctx, key)
@@ -39,15 +39,15 @@ var lookFlaws = []flaw{
 		}
 	}},
 	{"shows no holds", []string{
-		"look/a hold is shown in every process",
+		"look/hold shown in every process",
 		"look/readers are shown with their weight",
-		"look/each hold of an owner is shown",
-		"list/every key is on one of the pages",
+		"look/nested holds are shown",
+		"list/list has every key",
 	}, showing(func(_ *tampered, state *store.State) { state.Holds = nil })},
 	{"shows one hold of several", []string{
 		"look/readers are shown with their weight",
 		"look/permits are shown with their weight",
-		"look/each hold of an owner is shown",
+		"look/nested holds are shown",
 	}, showing(func(_ *tampered, state *store.State) {
 		state.Holds = state.Holds[:min(1, len(state.Holds))]
 	})},
@@ -59,9 +59,9 @@ var lookFlaws = []flaw{
 			state.Holds[i].Weight = store.All
 		}
 	})},
-	{"shows what has ended", []string{
-		"look/what was released is not shown",
-		"look/what has expired is not shown",
+	{"shows holds that are gone", []string{
+		"look/released hold is not shown",
+		"look/expired hold is not shown",
 	}, func(s *tampered) {
 		var last store.State
 		s.look = func(ctx context.Context, key string) (store.State, error) {
@@ -77,23 +77,23 @@ var lookFlaws = []flaw{
 			return g, err
 		}
 	}},
-	{"shows all of the TTL as what is left", []string{
-		"look/what a hold has left is told, and grows when it is extended",
+	{"shows the TTL as Left", []string{
+		"look/Left grows with an extension",
 	}, showing(func(_ *tampered, state *store.State) {
 		for i := range state.Holds {
 			state.Holds[i].Left = time.Second
 		}
 	})},
-	{"tells the time since the last extension as the age", []string{
-		"look/the age of a hold, if it is told, is that of its grant",
+	{"counts Age from the last extension", []string{
+		"look/Age counts from the grant",
 	}, showing(func(_ *tampered, state *store.State) {
 		for i := range state.Holds {
 			state.Holds[i].Age = 1
 		}
 	})},
-	{"shows an ID of what is kept", []string{
-		"look/what is kept is shown without an ID",
-		"revoke/a revoked hold cannot be released, nor what it has left",
+	{"shows an ID of kept keys", []string{
+		"look/kept key shows no ID",
+		"revoke/release of a revoked hold",
 	}, showing(func(_ *tampered, state *store.State) {
 		for i := range state.Holds {
 			if state.Holds[i].ID == "" {
@@ -103,13 +103,13 @@ var lookFlaws = []flaw{
 	})},
 	{"shows no waiters", []string{
 		"look/waiters are shown in their order",
-		"look/a waiter that is not fair is shown",
+		"look/unfair waiter is shown",
 	}, showing(func(_ *tampered, state *store.State) { state.Waiters = nil })},
-	{"shows waiters in the order of their IDs, or another", []string{
+	{"shows waiters in another order", []string{
 		"look/waiters are shown in their order",
 	}, showing(func(_ *tampered, state *store.State) { slices.Reverse(state.Waiters) })},
 	{"shows waiters that are gone", []string{
-		"look/a waiter that does not ask again is shown no longer than it is remembered",
+		"look/forgotten waiter is not shown",
 	}, func(s *tampered) {
 		var last []store.Hold
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
@@ -127,25 +127,25 @@ var lookFlaws = []flaw{
 		}
 	}},
 	{"shows every run as the first", []string{
-		"look/a run is shown with its attempt, and its end",
-		"revoke/a run that was revoked stays counted, and its answer comes too late",
+		"look/run shown with its attempt",
+		"revoke/revoked run is counted",
 	}, showing(func(_ *tampered, state *store.State) {
 		if state.Run != nil {
 			state.Run.Attempt = 1
 		}
 	})},
 	{"shows no run as finished", []string{
-		"look/a run is shown with its attempt, and its end",
-		"list/a kept answer is listed",
+		"look/run shown with its attempt",
+		"list/stored answer is listed",
 	}, showing(func(_ *tampered, state *store.State) {
 		if state.Run != nil {
 			state.Run.Done = false
 		}
 	})},
 	{"shows no processes", []string{
-		"look/holders and waiters show the process of their claim",
-		"look/a hold of one owner in another process shows that process",
-		"list/every key is on one of the pages",
+		"look/process of holders and waiters",
+		"look/process of a joined hold",
+		"list/list has every key",
 	}, showing(func(_ *tampered, state *store.State) {
 		for _, list := range [][]store.Hold{state.Holds, state.Waiters} {
 			for i := range list {
@@ -154,14 +154,14 @@ var lookFlaws = []flaw{
 		}
 	})},
 	{"shows one process for all", []string{
-		"look/holders and waiters show the process of their claim",
+		"look/process of holders and waiters",
 	}, showing(func(_ *tampered, state *store.State) {
 		for i := range state.Waiters {
 			state.Waiters[i].Process = state.Holds[0].Process
 		}
 	})},
 	{"shows the process of the owner", []string{
-		"look/a hold of one owner in another process shows that process",
+		"look/process of a joined hold",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			if _, ok := s.noted(c.Key); !ok {
@@ -176,8 +176,8 @@ var lookFlaws = []flaw{
 			}
 		})(s)
 	}},
-	{"shows the beginning of every lease as a process", []string{
-		"look/a lease that no Locker has named shows nothing of it",
+	{"shows a process of every lease", []string{
+		"look/lease without a process",
 	}, func(s *tampered) {
 		s.acquire = s.acquireNoted
 		showing(func(s *tampered, state *store.State) {
@@ -186,8 +186,8 @@ var lookFlaws = []flaw{
 			}
 		})(s)
 	}},
-	{"shows more of a lease than its process", []string{
-		"look/neither an owner, a lease nor a value is shown",
+	{"shows more than the process", []string{
+		"look/owners, leases and values stay hidden",
 	}, func(s *tampered) {
 		s.acquire = s.acquireNoted
 		showing(func(s *tampered, state *store.State) {
@@ -196,8 +196,8 @@ var lookFlaws = []flaw{
 			}
 		})(s)
 	}},
-	{"shows a process of what is kept", []string{
-		"look/what is kept is shown without an ID",
+	{"shows a process of kept keys", []string{
+		"look/kept key shows no ID",
 	}, showing(func(_ *tampered, state *store.State) {
 		for i := range state.Holds {
 			if state.Holds[i].ID == "" {
@@ -206,7 +206,7 @@ var lookFlaws = []flaw{
 		}
 	})},
 	{"shows leases", []string{
-		"look/neither an owner, a lease nor a value is shown",
+		"look/owners, leases and values stay hidden",
 	}, func(s *tampered) {
 		s.acquire = s.acquireNoted
 		showing(func(s *tampered, state *store.State) {
@@ -215,8 +215,8 @@ var lookFlaws = []flaw{
 			}
 		})(s)
 	}},
-	{"shows a key without what is hard to write", []string{
-		"look/a key that is hard to write is shown",
+	{"shows keys without unusual characters", []string{
+		"look/unusual keys are shown",
 	}, func(s *tampered) {
 		s.look = func(ctx context.Context, key string) (store.State, error) {
 			state, err := s.Store.Look(ctx, strings.ReplaceAll(key, "%", ""))
@@ -224,8 +224,8 @@ var lookFlaws = []flaw{
 			return state, err
 		}
 	}},
-	{"lists a key without what is hard to write", []string{
-		"list/keys that are hard to write are listed as they are, and their holds revoked",
+	{"lists keys without unusual characters", []string{
+		"list/unusual keys listed and revoked",
 	}, func(s *tampered) {
 		s.list = func(ctx context.Context, after string, most int) ([]store.State, string, error) {
 			page, next, err := s.Store.List(ctx, after, most)
@@ -243,25 +243,25 @@ var lookFlaws = []flaw{
 			return state, nil
 		}
 	}},
-	{"shows although the context has ended", []string{
-		"look/an ended context shows nothing and revokes nothing",
+	{"shows with a done context", []string{
+		"look/done context shows and revokes nothing",
 	}, func(s *tampered) {
 		s.look = func(ctx context.Context, key string) (store.State, error) {
 			return s.Store.Look(context.WithoutCancel(ctx), key)
 		}
 	}},
-	{"revokes although the context has ended", []string{
-		"look/an ended context shows nothing and revokes nothing",
+	{"revokes with a done context", []string{
+		"look/done context shows and revokes nothing",
 	}, func(s *tampered) {
 		s.revoke = func(ctx context.Context, key, hold string, keep time.Duration) error {
 			_ = s.Store.Revoke(context.WithoutCancel(ctx), key, hold, keep)
 			return s.Store.Revoke(ctx, key, hold, keep)
 		}
 	}},
-	{"leaves out the first key of each page", []string{
-		"list/every key is on one of the pages",
-		"list/a walk sees what is there all the time, while keys come and go",
-		"list/a kept answer is listed",
+	{"omits first keys of pages", []string{
+		"list/list has every key",
+		"list/list while keys come and go",
+		"list/stored answer is listed",
 	}, func(s *tampered) {
 		s.list = func(ctx context.Context, after string, most int) ([]store.State, string, error) {
 			page, next, err := s.Store.List(ctx, after, most)

@@ -12,10 +12,10 @@ import (
 // ownerFlaws lists flaws of re-entry and joining.
 var ownerFlaws = []flaw{
 	{"knows no re-entry", []string{
-		"re-entry/an owner enters again beside its own hold",
-		"re-entry/a reader enters its owner's exclusive hold",
-		"admission/an owner's own weight does not keep it out",
-		"fair/an owner enters again past the waiters",
+		"re-entry/owner enters again",
+		"re-entry/reader inside own exclusive hold",
+		"admission/own weight excludes no owner",
+		"fair/owner enters past the waiters",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			own := c.Owner
@@ -30,8 +30,8 @@ var ownerFlaws = []flaw{
 		}
 	}},
 	{"takes owners and leases for text", []string{
-		"admission/owners that differ in one invalid byte exclude each other",
-		"admission/leases that differ in one invalid byte are two",
+		"admission/owners differ in one invalid byte",
+		"admission/leases differ in one invalid byte",
 	}, func(s *tampered) {
 		text := func(c store.Claim) store.Claim {
 			c.Owner, c.Lease = strings.ToValidUTF8(c.Owner, "\ufffd"), strings.ToValidUTF8(c.Lease, "\ufffd")
@@ -41,9 +41,9 @@ var ownerFlaws = []flaw{
 		s.release = func(ctx context.Context, c store.Claim) error { return s.Store.Release(ctx, text(c)) }
 		s.extend = extendEach(func(ctx context.Context, c store.Claim) error { return s.extendSound(ctx, text(c)) })
 	}},
-	{"ends all holds of an owner with one release", []string{
-		"re-entry/the key is free after exactly as many releases",
-		"re-entry/the outer hold can go first",
+	{"releases all holds of an owner", []string{
+		"re-entry/as many releases as holds",
+		"re-entry/outer hold released first",
 	}, func(s *tampered) {
 		s.acquire = s.acquireQueued
 		s.release = func(ctx context.Context, c store.Claim) error {
@@ -56,10 +56,10 @@ var ownerFlaws = []flaw{
 			return err
 		}
 	}},
-	{"lets an owner in again after its hold has expired", []string{
-		"re-entry/an owner that lost its hold does not enter again",
-		"keep/its last owner cannot enter what is kept",
-		"expiry/an expired claim that comes again does not get past its successor",
+	{"admits owners after an expiry", []string{
+		"re-entry/re-entry after an expiry",
+		"keep/re-entry into a kept key",
+		"expiry/expired claim repeated beside its successor",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
@@ -73,8 +73,8 @@ var ownerFlaws = []flaw{
 		}
 	}},
 	{"upgrades a reader", []string{
-		"re-entry/a claim heavier than its owner's hold is invalid",
-		"re-entry/what is too heavy is decided by live holds",
+		"re-entry/claim heavier than own hold",
+		"re-entry/heaviest hold was released",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
@@ -84,9 +84,9 @@ var ownerFlaws = []flaw{
 			return g, err
 		}
 	}},
-	{"calls an upgrade busy and remembers it", []string{
-		"re-entry/a claim heavier than its owner's hold is invalid",
-		"joining/a claim heavier than the hold it joins is invalid",
+	{"answers busy to an upgrade", []string{
+		"re-entry/claim heavier than own hold",
+		"joining/claim heavier than the joined hold",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
@@ -96,8 +96,8 @@ var ownerFlaws = []flaw{
 			return g, err
 		}
 	}},
-	{"keeps the hold of an upgrade that it refuses", []string{
-		"re-entry/a claim heavier than its owner's hold leaves nothing behind",
+	{"holds a refused upgrade", []string{
+		"re-entry/refused heavier claim leaves nothing",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
@@ -108,8 +108,8 @@ var ownerFlaws = []flaw{
 			return g, err
 		}
 	}},
-	{"compares an upgrade with the last hold", []string{
-		"re-entry/the heaviest hold decides what is too heavy",
+	{"compares upgrades with the last hold", []string{
+		"re-entry/heaviest hold limits further claims",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			last, ok := s.noted(c.Key + c.Owner)
@@ -125,16 +125,16 @@ var ownerFlaws = []flaw{
 	}},
 	{"ignores Via", []string{
 		"joining/Via joins the owner that holds",
-		"joining/a reader joins a reader",
-		"fair/a claim joins past the waiters",
+		"joining/reader joins a reader",
+		"fair/claim joins past the waiters",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			c.Via = ""
 			return s.Store.Acquire(ctx, c)
 		}
 	}},
-	{"ignores how heavy a claim is that joins", []string{
-		"joining/a claim heavier than the hold it joins is invalid",
+	{"ignores the weight of joins", []string{
+		"joining/claim heavier than the joined hold",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
@@ -145,9 +145,9 @@ var ownerFlaws = []flaw{
 			return g, err
 		}
 	}},
-	{"joins an owner that does not hold", []string{
-		"joining/Via is ignored on a free key",
-		"joining/Via is ignored after that owner's release",
+	{"joins an owner without a hold", []string{
+		"joining/Via on a free key",
+		"joining/Via after the release",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			if c.Via != "" {
@@ -156,10 +156,10 @@ var ownerFlaws = []flaw{
 			return s.Store.Acquire(ctx, c)
 		}
 	}},
-	{"admits every claim that names a Via", []string{
-		"joining/Via is ignored where another owner holds",
-		"joining/Via is ignored after that owner's hold has expired",
-		"keep/no claim can join a kept key",
+	{"admits every claim with Via", []string{
+		"joining/Via while another owner holds",
+		"joining/Via after the expiry",
+		"keep/join of a kept key",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
@@ -169,7 +169,7 @@ var ownerFlaws = []flaw{
 			return g, err
 		}
 	}},
-	{"does not say which owner a claim has joined", []string{
+	{"hides the joined owner", []string{
 		"joining/Via joins the owner that holds",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
@@ -178,8 +178,8 @@ var ownerFlaws = []flaw{
 			return g, err
 		}
 	}},
-	{"forgets which owner a claim has joined", []string{
-		"joining/a joined claim again gives the same grant",
+	{"forgets the joined owner", []string{
+		"joining/repeated join gets the same grant",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
@@ -189,8 +189,8 @@ var ownerFlaws = []flaw{
 			return g, err
 		}
 	}},
-	{"extends only under the owner that was granted", []string{
-		"joining/a joined hold is extended and released under either owner",
+	{"extends only under the granted owner", []string{
+		"joining/joined hold under either owner",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)

@@ -10,19 +10,19 @@ import (
 
 // placeFlaws lists flaws in the places of waiters.
 var placeFlaws = []flaw{
-	{"gives a place to a claim that does not wait", []string{
-		"fair/a fair claim that does not wait has no place",
+	{"gives a place without Wait", []string{
+		"fair/no place without Wait",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			c.Wait = true
 			return s.Store.Acquire(ctx, c)
 		}
 	}},
-	{"keeps the place of an admitted claim", []string{
-		"fair/waiters are admitted in the order in which they came",
-		"fair/a fair claim of a free key is granted, and holds up no other afterwards",
-		"waiters/a waiter that leaves changes nothing for those before it",
-		"concurrency/goroutines that count under a fair mutex lose no count",
+	{"keeps places of admitted claims", []string{
+		"fair/waiters enter in order",
+		"fair/fair claim of a free key",
+		"waiters/second of three waiters leaves",
+		"concurrency/count under a fair mutex",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			if line := s.queued(); c.Fair && len(line) > 0 && line[0].Lease != c.Lease {
@@ -35,10 +35,10 @@ var placeFlaws = []flaw{
 			return g, err
 		}
 	}},
-	{"keeps the place of a waiter that leaves", []string{
-		"waiters/a waiter that leaves frees its place",
-		"waiters/a waiter that leaves changes nothing for those before it",
-		"wake-ups/a fair waiter that leaves when it is woken passes that on",
+	{"keeps places of leaving waiters", []string{
+		"waiters/leaving waiter frees its place",
+		"waiters/second of three waiters leaves",
+		"wake-ups/woken fair waiter leaves",
 	}, func(s *tampered) {
 		s.acquire = s.acquireWaiting
 		s.release = func(ctx context.Context, c store.Claim) error {
@@ -50,10 +50,10 @@ var placeFlaws = []flaw{
 		}
 	}},
 	{"never forgets a waiter", []string{
-		"waiters/a dead waiter is forgotten after its TTL",
-		"waiters/a dead waiter with a long TTL is forgotten after WaiterLife",
-		"waiters/a waiter that was forgotten comes last",
-		"wake-ups/fair writers in line all get in by their wake-ups",
+		"waiters/dead waiter forgotten after its TTL",
+		"waiters/dead waiter forgotten after WaiterLife",
+		"waiters/forgotten waiter comes last",
+		"wake-ups/wake-ups admit all fair writers",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			if line := s.queued(); c.Fair && len(line) > 0 && line[0].Lease != c.Lease {
@@ -75,7 +75,7 @@ var placeFlaws = []flaw{
 		}
 	}},
 	{"forgets a waiter soon", []string{
-		"waiters/a waiter that asks again lives on",
+		"waiters/repeated claim renews its place",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
@@ -86,8 +86,8 @@ var placeFlaws = []flaw{
 			return g, err
 		}
 	}},
-	{"ends a grant with the place that it had", []string{
-		"waiters/a grant outlives the place that it took",
+	{"expires a grant with its place", []string{
+		"waiters/grant outlives its place",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			if first, waits := s.noted(c.Lease); waits {
@@ -96,8 +96,8 @@ var placeFlaws = []flaw{
 			return s.acquireWaiting(ctx, c)
 		}
 	}},
-	{"holds up a waiter whose owner holds", []string{
-		"waiters/a waiter whose owner holds meanwhile enters again",
+	{"delays a waiter whose owner holds", []string{
+		"waiters/waiter whose owner holds the key",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			if first, waits := s.noted(c.Lease); waits && c.Fair {
@@ -107,8 +107,8 @@ var placeFlaws = []flaw{
 		}
 	}},
 	{"denies that a claim waited", []string{
-		"release/a waiting claim is given up",
-		"release/a fair waiting claim is given up",
+		"release/release of a waiting claim",
+		"release/release of a fair waiter",
 	}, func(s *tampered) {
 		s.acquire = s.acquireWaiting
 		s.release = func(ctx context.Context, c store.Claim) error {
@@ -119,9 +119,9 @@ var placeFlaws = []flaw{
 			return err
 		}
 	}},
-	{"forgets that a waiting claim was released", []string{
-		"tombstones/a waiting claim that was released is refused",
-		"tombstones/a fair waiting claim that was released is refused",
+	{"forgets releases of waiting claims", []string{
+		"tombstones/released waiting claim is refused",
+		"tombstones/released fair waiter is refused",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.acquireWaiting(ctx, c)
@@ -132,9 +132,9 @@ var placeFlaws = []flaw{
 			return g, err
 		}
 	}},
-	{"keeps the place of a claim beside its hold", []string{
-		"release/a claim that waited and was granted is given up by one release",
-		"release/a second release is told that the hold is lost",
+	{"keeps a place beside the hold", []string{
+		"release/release of an admitted waiter",
+		"release/second release gets ErrLost",
 	}, func(s *tampered) {
 		s.acquire = s.acquireWaiting
 		s.release = func(ctx context.Context, c store.Claim) error {

@@ -11,13 +11,13 @@ import (
 
 // recordFlaws lists flaws of stored answers, and of the number of runs.
 var recordFlaws = []flaw{
-	{"lets a stale holder overwrite the record", []string{
-		"runs/a stale holder does not overwrite a run in progress",
-		"runs/a stale holder does not overwrite its successor's answer",
-		"runs/a run whose hold has expired saves nothing after another has begun and died",
-		"runs/a stranger writes nothing",
-		"saving/a repeated release with another answer is lost",
-		"saving/a claim that only waits saves nothing",
+	{"lets stale holders overwrite records", []string{
+		"runs/stale holder beside a run",
+		"runs/stale holder after an answer",
+		"runs/expired run after another run",
+		"runs/stranger writes nothing",
+		"saving/second release with another answer",
+		"saving/waiting claim saves nothing",
 	}, func(s *tampered) {
 		s.release = func(ctx context.Context, c store.Claim) error {
 			err := s.Store.Release(ctx, c)
@@ -32,11 +32,11 @@ var recordFlaws = []flaw{
 			}
 		})
 	}},
-	{"runs again what is finished", []string{
-		"records/a finished record answers without claiming",
-		"records/a finished record answers again and again",
-		"records/a finished record answers a waiter",
-		"runs/a run of readers or permits is a run",
+	{"repeats finished runs", []string{
+		"records/finished record answers without claiming",
+		"records/finished record answers repeatedly",
+		"records/finished record answers a waiter",
+		"runs/run of a permit",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
@@ -50,8 +50,8 @@ var recordFlaws = []flaw{
 		}
 	}},
 	{"claims beside the answer", []string{
-		"records/a finished record answers without claiming",
-		"records/a finished record answers a waiter",
+		"records/finished record answers without claiming",
+		"records/finished record answers a waiter",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
@@ -62,9 +62,9 @@ var recordFlaws = []flaw{
 			return g, err
 		}
 	}},
-	{"answers only when the key is free", []string{
-		"records/a finished record answers while another owner holds the key",
-		"runs/an answered key can be kept busy as well",
+	{"answers only on a free key", []string{
+		"records/finished record of a held key",
+		"runs/answer with Keep",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			if c.Record == nil {
@@ -81,8 +81,8 @@ var recordFlaws = []flaw{
 		}
 	}},
 	{"answers claims without a record", []string{
-		"records/a claim without a record is not answered by one",
-		"records/a record outlives the claims of its key",
+		"records/claim without a record",
+		"records/record outlives later holds",
 	}, func(s *tampered) {
 		s.release = s.releaseNoted
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
@@ -92,8 +92,8 @@ var recordFlaws = []flaw{
 			return s.Store.Acquire(ctx, c)
 		}
 	}},
-	{"drops the record with the next claim", []string{
-		"records/a record outlives the claims of its key",
+	{"drops records with the next claim", []string{
+		"records/record outlives later holds",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			if c.Record == nil {
@@ -104,9 +104,9 @@ var recordFlaws = []flaw{
 			return s.Store.Acquire(ctx, c)
 		}
 	}},
-	{"does not wake waiters for an answer", []string{
-		"records/a finished record wakes all its waiters",
-		"saving/a finished record wakes a fair run and a waiter for the key",
+	{"wakes no waiter for an answer", []string{
+		"records/finished record wakes all waiters",
+		"saving/record wakes fair run and waiter",
 	}, func(s *tampered) {
 		s.watch = s.watchGated
 		s.release = func(ctx context.Context, c store.Claim) (err error) {
@@ -117,11 +117,11 @@ var recordFlaws = []flaw{
 			return err
 		}
 	}},
-	{"keeps records for ever", []string{
-		"records/a record is kept for as long as it says",
-		"records/a grant tells how long its record is kept",
-		"saving/a record that is kept for no time is forgotten",
-		"saving/a shorter record is kept for as long as it says",
+	{"stores records for ever", []string{
+		"records/record expires after Retain",
+		"records/Retain is the time left",
+		"saving/record with a Retain of zero",
+		"saving/record with a shorter Retain",
 	}, func(s *tampered) {
 		s.release = func(ctx context.Context, c store.Claim) error {
 			if c.Record != nil {
@@ -132,8 +132,8 @@ var recordFlaws = []flaw{
 			return s.Store.Release(ctx, c)
 		}
 	}},
-	{"keeps a record for as long as it first said", []string{
-		"records/a record is kept from its last write on",
+	{"keeps the first Retain", []string{
+		"records/last write renews the retention",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
@@ -151,22 +151,22 @@ var recordFlaws = []flaw{
 			return s.Store.Release(ctx, c)
 		}
 	}},
-	{"keeps records as text", []string{
-		"records/a record is kept as it is",
+	{"stores records as text", []string{
+		"records/record of any bytes",
 	}, func(s *tampered) {
 		s.acquire = s.acquireRecord(func(_ store.Claim, r *store.Record) {
 			r.Value = bytes.ToValidUTF8(r.Value, []byte("?"))
 		})
 	}},
-	{"keeps short records only", []string{
-		"records/a record is kept as it is",
+	{"stores short records only", []string{
+		"records/record of any bytes",
 	}, func(s *tampered) {
 		s.acquire = s.acquireRecord(func(_ store.Claim, r *store.Record) {
 			r.Value = r.Value[:min(len(r.Value), 65_535)]
 		})
 	}},
-	{"keeps one record for all keys", []string{
-		"records/a record belongs to one key",
+	{"stores one record for all keys", []string{
+		"records/record belongs to one key",
 	}, func(s *tampered) {
 		s.release = func(ctx context.Context, c store.Claim) error {
 			if c.Record != nil {
@@ -181,15 +181,15 @@ var recordFlaws = []flaw{
 		})
 	}},
 	{"counts a repetition as a run", []string{
-		"runs/the same claim again does not count as a run",
-		"runs/the same claim again after its hold has expired does not count as a run",
+		"runs/repeated claim is one run",
+		"runs/repeated claim after its expiry",
 	}, func(s *tampered) {
 		s.acquire = s.acquireRecord(func(c store.Claim, r *store.Record) {
 			r.Attempt += s.count(c.Lease, 1) - 1
 		})
 	}},
-	{"counts a refused claim as a run", []string{
-		"runs/a run that was refused does not count",
+	{"counts refused claims as runs", []string{
+		"runs/refused run is not counted",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
@@ -202,17 +202,17 @@ var recordFlaws = []flaw{
 		}
 	}},
 	{"counts no runs", []string{
-		"runs/a run after a failed one is counted and finds what that left",
-		"runs/a run after a crash is counted and finds the first value",
-		"runs/a run after a release without a record is counted",
-		"runs/a release sets the count as given",
+		"runs/run after a failed run",
+		"runs/run after a crash",
+		"runs/run after a plain release",
+		"runs/release sets the count",
 	}, func(s *tampered) {
 		s.acquire = s.acquireRecord(func(_ store.Claim, r *store.Record) { r.Attempt = 1 })
 	}},
-	{"begins every run with its own value", []string{
-		"runs/a run after a failed one is counted and finds what that left",
-		"runs/a run after a crash is counted and finds the first value",
-		"runs/a run after a release without a record is counted",
+	{"begins runs with their own value", []string{
+		"runs/run after a failed run",
+		"runs/run after a crash",
+		"runs/run after a plain release",
 	}, func(s *tampered) {
 		s.acquire = s.acquireRecord(func(c store.Claim, r *store.Record) {
 			if !r.Done {
@@ -221,7 +221,7 @@ var recordFlaws = []flaw{
 		})
 	}},
 	{"begins a run without its value", []string{
-		"runs/a first run begins with the value of its claim",
+		"runs/first run has its own value",
 	}, func(s *tampered) {
 		s.acquire = s.acquireRecord(func(_ store.Claim, r *store.Record) {
 			if !r.Done {
@@ -230,7 +230,7 @@ var recordFlaws = []flaw{
 		})
 	}},
 	{"lets others run beside a run", []string{
-		"runs/a run in progress keeps others out",
+		"runs/run excludes other runs",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
@@ -241,8 +241,8 @@ var recordFlaws = []flaw{
 		}
 	}},
 	{"saves the answer as a failure", []string{
-		"records/a finished record answers without claiming",
-		"runs/a run of readers or permits is a run",
+		"records/finished record answers without claiming",
+		"runs/run of a permit",
 	}, func(s *tampered) {
 		s.release = func(ctx context.Context, c store.Claim) error {
 			if c.Record != nil {

@@ -10,9 +10,9 @@ import (
 
 // releaseFlaws lists flaws of releases, of tombstones and of Keep.
 var releaseFlaws = []flaw{
-	{"says released of what has expired", []string{
-		"expiry/an expired hold cannot be released",
-		"expiry/an expired hold does not disturb its successor",
+	{"reports a release after an expiry", []string{
+		"expiry/expired hold cannot be released",
+		"expiry/expired hold beside its successor",
 	}, func(s *tampered) {
 		s.acquire = s.acquireNotedByLease
 		s.release = func(ctx context.Context, c store.Claim) error {
@@ -24,9 +24,9 @@ var releaseFlaws = []flaw{
 		}
 	}},
 	{"forgets the tombstone", []string{
-		"tombstones/a claim that its release has overtaken is refused",
-		"tombstones/a claim that its release has overtaken is refused while others hold",
-		"tombstones/a fair waiting claim that was released is refused",
+		"tombstones/claim overtaken by its release",
+		"tombstones/overtaken claim of a held key",
+		"tombstones/released fair waiter is refused",
 	}, func(s *tampered) {
 		s.acquire = s.acquireNotedByLease
 		s.release = func(ctx context.Context, c store.Claim) error {
@@ -37,10 +37,10 @@ var releaseFlaws = []flaw{
 			return s.Store.Release(ctx, c)
 		}
 	}},
-	{"plants a tombstone for the whole key", []string{
-		"tombstones/a tombstone is for one lease only",
-		"tombstones/a tombstone does not stop the owner from entering again",
-		"release/a release of what was never seen is told that it is lost",
+	{"plants tombstones for whole keys", []string{
+		"tombstones/tombstone of another lease",
+		"tombstones/owner enters beside a tombstone",
+		"release/release of an unknown lease",
 	}, func(s *tampered) {
 		s.release = func(ctx context.Context, c store.Claim) error {
 			err := s.Store.Release(ctx, c)
@@ -56,8 +56,8 @@ var releaseFlaws = []flaw{
 			return s.Store.Acquire(ctx, c)
 		}
 	}},
-	{"plants a tombstone for a lease under every key", []string{
-		"tombstones/a tombstone is for one key only",
+	{"plants tombstones under every key", []string{
+		"tombstones/tombstone of another key",
 	}, func(s *tampered) {
 		s.release = func(ctx context.Context, c store.Claim) error {
 			err := s.Store.Release(ctx, c)
@@ -74,23 +74,23 @@ var releaseFlaws = []flaw{
 		}
 	}},
 	{"lets a tombstone stand for ever", []string{
-		"tombstones/a tombstone ends after the TTL",
+		"tombstones/tombstone expires after its TTL",
 	}, func(s *tampered) {
 		s.release = func(ctx context.Context, c store.Claim) error {
 			c.TTL += time.Hour
 			return s.Store.Release(ctx, c)
 		}
 	}},
-	{"remembers a release that it was told to forget", []string{
-		"release/a release that is to be remembered for no time is not",
+	{"plants tombstones without a TTL", []string{
+		"release/release with a TTL of zero",
 	}, func(s *tampered) {
 		s.release = func(ctx context.Context, c store.Claim) error {
 			c.TTL = max(c.TTL, time.Minute)
 			return s.Store.Release(ctx, c)
 		}
 	}},
-	{"forgets a tombstone with a release for no time", []string{
-		"tombstones/a tombstone stays when its lease is released for no time",
+	{"forgets tombstones without a TTL", []string{
+		"tombstones/tombstone outlives a TTL of zero",
 	}, func(s *tampered) {
 		s.release = func(ctx context.Context, c store.Claim) error {
 			if c.TTL == 0 {
@@ -105,9 +105,9 @@ var releaseFlaws = []flaw{
 			return s.Store.Acquire(ctx, c)
 		}
 	}},
-	{"clears the tombstones away with the last hold", []string{
-		"tombstones/a tombstone stays while others come and go",
-		"tombstones/a tombstone stays through the end of a shorter hold",
+	{"clears tombstones with the last hold", []string{
+		"tombstones/tombstone outlives other holds",
+		"tombstones/tombstone outlives an expired hold",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
@@ -122,24 +122,24 @@ var releaseFlaws = []flaw{
 		}
 	}},
 	{"ignores Keep", []string{
-		"keep/what is kept is busy until its end, and free afterwards",
-		"keep/a reader's share is kept as a share",
-		"keep/kept permits are missing until their end",
-		"runs/an answered key can be kept busy as well",
+		"keep/kept key becomes free on time",
+		"keep/kept share of a reader",
+		"keep/kept permits stay taken",
+		"runs/answer with Keep",
 	}, func(s *tampered) {
 		s.release = func(ctx context.Context, c store.Claim) error {
 			c.Keep = 0
 			return s.Store.Release(ctx, c)
 		}
 	}},
-	{"keeps by leaving the hold to expire", []string{
-		"keep/a key is kept for longer than the hold would have lasted",
-		"keep/a key is kept for less than the hold would have lasted",
-		"keep/what is kept cannot be extended",
-		"keep/what is kept cannot be released",
-		"keep/its last owner cannot enter what is kept",
-		"keep/no claim can join a kept key",
-		"keep/the owner's other hold lives on beside what is kept",
+	{"keeps by leaving the hold", []string{
+		"keep/keep longer than the hold",
+		"keep/keep shorter than the hold",
+		"keep/kept key cannot be extended",
+		"keep/kept key cannot be released",
+		"keep/re-entry into a kept key",
+		"keep/join of a kept key",
+		"keep/other hold beside a kept one",
 	}, func(s *tampered) {
 		s.release = func(ctx context.Context, c store.Claim) error {
 			if c.Keep > 0 {
@@ -148,7 +148,7 @@ var releaseFlaws = []flaw{
 			return s.Store.Release(ctx, c)
 		}
 	}},
-	{"frees what was kept later than it says", []string{
+	{"frees kept keys late", []string{
 		"keep/poller of kept key",
 		"keep/fair poller of kept key",
 	}, func(s *tampered) {
@@ -163,10 +163,10 @@ var releaseFlaws = []flaw{
 			return s.Store.Release(ctx, c)
 		}
 	}},
-	{"keeps what it does not hold", []string{
-		"keep/a release with Keep of what is not held takes nothing",
-		"keep/a release with Keep of a lost hold does not disturb the successor",
-		"keep/a release with Keep can be repeated",
+	{"keeps keys without a hold", []string{
+		"keep/release with Keep without a hold",
+		"keep/release with Keep beside a successor",
+		"keep/repeated release with Keep",
 	}, func(s *tampered) {
 		s.release = func(ctx context.Context, c store.Claim) error {
 			err := s.Store.Release(ctx, c)
@@ -177,9 +177,9 @@ var releaseFlaws = []flaw{
 			return err
 		}
 	}},
-	{"keeps the whole key for a reader", []string{
-		"keep/a reader's share is kept as a share",
-		"keep/kept permits are missing until their end",
+	{"keeps whole keys for a reader", []string{
+		"keep/kept share of a reader",
+		"keep/kept permits stay taken",
 	}, func(s *tampered) {
 		s.release = func(ctx context.Context, c store.Claim) error {
 			keep := c.Keep

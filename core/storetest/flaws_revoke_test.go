@@ -25,48 +25,48 @@ func (s *tampered) revoking(fn func(ctx context.Context, c store.Claim, keep tim
 
 // revokeFlaws lists flaws of Revoke.
 var revokeFlaws = []flaw{
-	{"revokes nothing, and says that it has", []string{
-		"revoke/a hold that is revoked for now is free, and its holder has lost it",
-		"revoke/a revoked hold cannot be released, nor what it has left",
-		"revoke/another hold of the same owner is not revoked",
-		"revoke/a hold that is revoked for now wakes a waiter",
-		"revoke/tokens grow over a hold that was revoked",
-		"revoke/of several that revoke a hold at once, one does",
+	{"revokes nothing", []string{
+		"revoke/revoked hold is lost",
+		"revoke/release of a revoked hold",
+		"revoke/revoke of a nested hold",
+		"revoke/revoke wakes a waiter",
+		"revoke/tokens grow over a revoked hold",
+		"revoke/one of several concurrent revokes",
 	}, func(s *tampered) {
 		s.revoke = func(context.Context, string, string, time.Duration) error { return nil }
 	}},
-	{"keeps a revoked key for no time", []string{
-		"revoke/a revoked hold cannot be released, nor what it has left",
-		"revoke/a revoked key stays taken for what is left of the hold",
-		"revoke/a revoked key stays taken for longer if it is to",
-		"revoke/a revoked permit stays taken",
-		"revoke/a revoked owner cannot enter what it has left",
-		"revoke/a hold is revoked once",
+	{"frees revoked keys at once", []string{
+		"revoke/release of a revoked hold",
+		"revoke/revoked key stays taken",
+		"revoke/revoked key stays taken for longer",
+		"revoke/revoked permit stays taken",
+		"revoke/re-entry after a revoke",
+		"revoke/hold is revoked once",
 	}, func(s *tampered) {
 		s.revoke = func(ctx context.Context, key, hold string, _ time.Duration) error {
 			return s.Store.Revoke(ctx, key, hold, 0)
 		}
 	}},
-	{"keeps a revoked key for no longer than it was told", []string{
-		"revoke/a revoked key stays taken for what is left of the hold",
-		"revoke/a revoked permit stays taken",
+	{"ignores the time that is left", []string{
+		"revoke/revoked key stays taken",
+		"revoke/revoked permit stays taken",
 	}, func(s *tampered) {
 		s.revoking(func(ctx context.Context, c store.Claim, keep time.Duration) error {
 			c.Keep, c.TTL = keep, 0
 			return s.Store.Release(ctx, c)
 		})
 	}},
-	{"keeps a revoked key for no longer than the hold", []string{
-		"revoke/a revoked key stays taken for longer if it is to",
+	{"ignores the time to keep", []string{
+		"revoke/revoked key stays taken for longer",
 	}, func(s *tampered) {
 		s.revoke = func(ctx context.Context, key, hold string, keep time.Duration) error {
 			return s.Store.Revoke(ctx, key, hold, min(keep, time.Millisecond))
 		}
 	}},
-	{"revokes whatever hold there is", []string{
-		"revoke/a hold that is gone is not revoked, and nothing changes",
-		"revoke/another hold of the same owner is not revoked",
-		"revoke/a waiter is not revoked, and keeps its place",
+	{"revokes any hold", []string{
+		"revoke/revoke of a released hold",
+		"revoke/revoke of a nested hold",
+		"revoke/revoke of a waiter",
 	}, func(s *tampered) {
 		s.revoke = func(ctx context.Context, key, hold string, keep time.Duration) error {
 			state, err := s.Store.Look(ctx, key)
@@ -81,7 +81,7 @@ var revokeFlaws = []flaw{
 		}
 	}},
 	{"revokes all readers", []string{
-		"revoke/other holds of the key are not revoked",
+		"revoke/revoke of one reader",
 	}, func(s *tampered) {
 		s.revoke = func(ctx context.Context, key, hold string, keep time.Duration) error {
 			state, _ := s.Store.Look(ctx, key)
@@ -91,9 +91,9 @@ var revokeFlaws = []flaw{
 			return nil
 		}
 	}},
-	{"takes a key whose hold has expired", []string{
-		"revoke/a hold that has expired is not revoked",
-		"revoke/a hold that is gone is not revoked, and nothing changes",
+	{"keeps keys of lost holds", []string{
+		"revoke/revoke of an expired hold",
+		"revoke/revoke of a released hold",
 	}, func(s *tampered) {
 		s.revoking(func(ctx context.Context, c store.Claim, keep time.Duration) error {
 			err := s.Store.Revoke(ctx, c.Key, store.HoldID(c.Lease), keep)
@@ -104,8 +104,8 @@ var revokeFlaws = []flaw{
 			return err
 		})
 	}},
-	{"revokes what waits", []string{
-		"revoke/a waiter is not revoked, and keeps its place",
+	{"revokes waiters", []string{
+		"revoke/revoke of a waiter",
 	}, func(s *tampered) {
 		s.revoking(func(ctx context.Context, c store.Claim, keep time.Duration) error {
 			err := s.Store.Revoke(ctx, c.Key, store.HoldID(c.Lease), keep)
@@ -117,8 +117,8 @@ var revokeFlaws = []flaw{
 		})
 	}},
 	{"revokes twice", []string{
-		"revoke/a hold is revoked once",
-		"revoke/of several that revoke a hold at once, one does",
+		"revoke/hold is revoked once",
+		"revoke/one of several concurrent revokes",
 	}, func(s *tampered) {
 		s.revoking(func(ctx context.Context, c store.Claim, keep time.Duration) error {
 			if err := s.Store.Revoke(ctx, c.Key, store.HoldID(c.Lease), keep); !errors.Is(err, store.ErrLost) {
@@ -127,16 +127,16 @@ var revokeFlaws = []flaw{
 			return nil
 		})
 	}},
-	{"takes back the run that it revokes", []string{
-		"revoke/a run that was revoked stays counted, and its answer comes too late",
+	{"undoes the run that it revokes", []string{
+		"revoke/revoked run is counted",
 	}, func(s *tampered) {
 		s.revoking(func(ctx context.Context, c store.Claim, keep time.Duration) error {
 			c.Keep, c.TTL, c.Record, c.Undo = keep, 0, nil, true
 			return s.Store.Release(ctx, c)
 		})
 	}},
-	{"drops the answer of a key that it revokes", []string{
-		"revoke/an answer that is kept outlives a revoke",
+	{"drops answers of revoked keys", []string{
+		"revoke/stored answer outlives a revoke",
 	}, func(s *tampered) {
 		s.revoking(func(ctx context.Context, c store.Claim, keep time.Duration) error {
 			c.Keep, c.Record = keep, &store.Record{}
@@ -147,46 +147,46 @@ var revokeFlaws = []flaw{
 
 // cardFlaws lists flaws of Put and Cards.
 var cardFlaws = []flaw{
-	{"keeps no cards", []string{
-		"cards/a card is shown in every process as it was put",
-		"cards/a card replaces the last one of its process, and no other",
-		"cards/cards are in the order of their processes",
-		"cards/a card lasts as long as it is to",
+	{"stores no cards", []string{
+		"cards/card shown in every process",
+		"cards/card replaces the last one",
+		"cards/cards in order of process",
+		"cards/card with a longer TTL",
 	}, func(s *tampered) {
 		s.put = func(context.Context, store.Card, time.Duration) error { return nil }
 	}},
-	{"keeps one card", []string{
-		"cards/a card replaces the last one of its process, and no other",
-		"cards/cards are in the order of their processes",
+	{"stores one card", []string{
+		"cards/card replaces the last one",
+		"cards/cards in order of process",
 	}, func(s *tampered) {
 		s.cards = func(ctx context.Context) ([]store.Card, error) {
 			cards, err := s.Store.Cards(ctx)
 			return cards[:min(1, len(cards))], err
 		}
 	}},
-	{"keeps cards for ever", []string{
-		"cards/a card ends",
+	{"stores cards for ever", []string{
+		"cards/card expires",
 	}, func(s *tampered) {
 		s.put = func(ctx context.Context, c store.Card, _ time.Duration) error {
 			return s.Store.Put(ctx, c, time.Hour)
 		}
 	}},
-	{"keeps cards for a moment", []string{
-		"cards/a card lasts as long as it is to",
+	{"stores cards for a moment", []string{
+		"cards/card with a longer TTL",
 	}, func(s *tampered) {
 		s.put = func(ctx context.Context, c store.Card, ttl time.Duration) error {
 			return s.Store.Put(ctx, c, min(ttl, 100*time.Millisecond))
 		}
 	}},
 	{"cuts cards", []string{
-		"cards/a long card is kept whole",
+		"cards/long card is stored whole",
 	}, func(s *tampered) {
 		s.put = func(ctx context.Context, c store.Card, ttl time.Duration) error {
 			c.Entries = c.Entries[:min(100, len(c.Entries))]
 			return s.Store.Put(ctx, c, ttl)
 		}
 	}},
-	{"keeps cards as locks", []string{
+	{"stores cards as locks", []string{
 		"cards/cards are no locks",
 	}, func(s *tampered) {
 		s.put = func(ctx context.Context, c store.Card, ttl time.Duration) error {
@@ -196,8 +196,8 @@ var cardFlaws = []flaw{
 			return s.Store.Put(ctx, c, ttl)
 		}
 	}},
-	{"keeps any card", []string{
-		"cards/a card that no store keeps is refused",
+	{"stores any card", []string{
+		"cards/invalid card is refused",
 	}, func(s *tampered) {
 		s.put = func(ctx context.Context, c store.Card, ttl time.Duration) error {
 			_ = s.Store.Put(ctx, c, ttl)

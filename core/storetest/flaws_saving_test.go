@@ -10,9 +10,9 @@ import (
 
 // savingFlaws lists flaws in the step that saves a record.
 var savingFlaws = []flaw{
-	{"takes a second saving for a stale one", []string{
-		"saving/saving an answer twice is answered as once",
-		"saving/saving an answer twice is answered as once while another owner holds the key",
+	{"refuses a second saving", []string{
+		"saving/answer saved twice",
+		"saving/answer saved twice beside a holder",
 	}, func(s *tampered) {
 		s.release = func(ctx context.Context, c store.Claim) error {
 			if c.Record != nil && s.count(c.Key+c.Lease, 1) > 1 {
@@ -21,9 +21,9 @@ var savingFlaws = []flaw{
 			return s.Store.Release(ctx, c)
 		}
 	}},
-	{"takes a stale saving for a second one", []string{
-		"saving/saving an answer twice is not answered as once when another run has begun",
-		"saving/a repeated release with another answer is lost",
+	{"accepts a stale saving", []string{
+		"saving/failure saved again after a run",
+		"saving/second release with another answer",
 	}, func(s *tampered) {
 		s.release = func(ctx context.Context, c store.Claim) error {
 			_, saved := s.noted(c.Key + c.Lease)
@@ -38,8 +38,8 @@ var savingFlaws = []flaw{
 			return err
 		}
 	}},
-	{"forgets that it has saved when another owner takes the key", []string{
-		"saving/saving an answer twice is answered as once while another owner holds the key",
+	{"forgets a saving after another hold", []string{
+		"saving/answer saved twice beside a holder",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
@@ -55,12 +55,12 @@ var savingFlaws = []flaw{
 			return s.Store.Release(ctx, c)
 		}
 	}},
-	{"saves only what is held", []string{
-		"runs/a run whose hold has expired saves its answer if no other has begun",
-		"runs/a run that was given back saves its answer if no other has begun",
-		"runs/a run whose hold has expired saves that it failed",
-		"runs/a run whose hold has expired saves its answer after another was undone",
-		"runs/an answer that is saved after its hold has expired wakes all its waiters",
+	{"saves only for live holds", []string{
+		"runs/expired run saves its answer",
+		"runs/released run saves its answer",
+		"runs/expired run saves its failure",
+		"runs/expired run after an undone run",
+		"runs/expired run wakes its waiters",
 	}, func(s *tampered) {
 		s.release = func(ctx context.Context, c store.Claim) error {
 			if c.Record != nil && !s.holds(ctx, c) {
@@ -71,8 +71,8 @@ var savingFlaws = []flaw{
 			return s.Store.Release(ctx, c)
 		}
 	}},
-	{"saves for a run whose record has ended", []string{
-		"runs/a run whose hold has expired saves nothing after its record has ended",
+	{"saves for an expired record", []string{
+		"runs/expired run with expired record",
 	}, func(s *tampered) {
 		s.release = func(ctx context.Context, c store.Claim) error {
 			err := s.Store.Release(ctx, c)
@@ -88,8 +88,8 @@ var savingFlaws = []flaw{
 			return s.Store.Release(ctx, late)
 		}
 	}},
-	{"forgets the hold that began the run before one that is undone", []string{
-		"runs/a run whose hold has expired saves its answer after another was undone",
+	{"forgets the run before an undo", []string{
+		"runs/expired run after an undone run",
 	}, func(s *tampered) {
 		s.release = func(ctx context.Context, c store.Claim) error {
 			if c.Undo {
@@ -100,8 +100,8 @@ var savingFlaws = []flaw{
 			return s.Store.Release(ctx, c)
 		}
 	}},
-	{"keeps the key busy with every saving", []string{
-		"saving/saving an answer twice keeps the key busy once",
+	{"keeps the key with every saving", []string{
+		"saving/answer with Keep saved twice",
 	}, func(s *tampered) {
 		s.release = func(ctx context.Context, c store.Claim) error {
 			err := s.Store.Release(ctx, c)
@@ -112,8 +112,8 @@ var savingFlaws = []flaw{
 			return err
 		}
 	}},
-	{"answers a hold that has saved before", []string{
-		"saving/a release without a record is lost after one with",
+	{"answers a plain release as saved", []string{
+		"saving/plain release after an answer",
 	}, func(s *tampered) {
 		s.release = func(ctx context.Context, c store.Claim) error {
 			if last, ok := s.noted(c.Key + c.Lease); ok && c.Record == nil {
@@ -126,8 +126,8 @@ var savingFlaws = []flaw{
 			return err
 		}
 	}},
-	{"says that it has saved when it was only told to stop waiting", []string{
-		"saving/a claim that only waits saves nothing",
+	{"reports a saving for a waiter", []string{
+		"saving/waiting claim saves nothing",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
@@ -143,8 +143,8 @@ var savingFlaws = []flaw{
 			return s.Store.Release(ctx, c)
 		}
 	}},
-	{"saves only what began with a record", []string{
-		"saving/a hold that began without a record saves one",
+	{"saves only for runs", []string{
+		"saving/plain hold saves a record",
 	}, func(s *tampered) {
 		s.acquire = s.acquireNotedByLease
 		s.release = func(ctx context.Context, c store.Claim) error {
@@ -154,8 +154,8 @@ var savingFlaws = []flaw{
 			return s.Store.Release(ctx, c)
 		}
 	}},
-	{"lets a record end with an extended hold", []string{
-		"saving/an extension does not shorten the life of a record",
+	{"shortens records by extending", []string{
+		"saving/extension never shortens a record",
 	}, func(s *tampered) {
 		s.extend = extendEach(func(ctx context.Context, c store.Claim) error {
 			s.count(c.Key, 1)
@@ -167,8 +167,8 @@ var savingFlaws = []flaw{
 			}
 		})
 	}},
-	{"lets a run end with its record", []string{
-		"saving/a run outlasts its record",
+	{"expires a run with its record", []string{
+		"saving/run outlasts its record",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			if c.Record != nil {
@@ -178,7 +178,7 @@ var savingFlaws = []flaw{
 		}
 	}},
 	{"gives a fair run no place", []string{
-		"saving/a fair run that waits has its place",
+		"saving/waiting fair run has its place",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			if c.Record != nil {
@@ -187,14 +187,14 @@ var savingFlaws = []flaw{
 			return s.Store.Acquire(ctx, c)
 		}
 	}},
-	{"tells the retention of a record instead of what is left", []string{
-		"records/a grant tells how long its record is kept",
+	{"returns the whole retention", []string{
+		"records/Retain is the time left",
 	}, func(s *tampered) {
 		s.acquire = s.acquireRecord(func(c store.Claim, r *store.Record) { r.Retain = c.Record.Retain })
 	}},
-	{"wakes one of the waiters for an answer", []string{
-		"records/a finished record wakes all its waiters",
-		"saving/a finished record wakes a fair run and a waiter for the key",
+	{"wakes one waiter for an answer", []string{
+		"records/finished record wakes all waiters",
+		"saving/record wakes fair run and waiter",
 	}, func(s *tampered) {
 		s.watch = s.watchGated
 		s.release = func(ctx context.Context, c store.Claim) (err error) {

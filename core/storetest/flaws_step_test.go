@@ -11,37 +11,37 @@ import (
 // Grant.
 var stepFlaws = []flaw{
 	{"steps by one", []string{
-		"token step/a grant right after a release has tokens of its own",
-		"token step/so has one after a release while they are ahead of the clock",
-		"token step/so has one after the key was forgotten",
-		"token step/so has one after an expiry",
-		"token step/so has one after an expiry that a waiter was there to see",
-		"token step/so has a waiter",
-		"token step/so has a fair waiter",
-		"token step/so has a waiter that the store may admit by itself",
-		"token step/so has one after others have asked in vain",
-		"token step/so has one after readers",
-		"token step/so has one after an extension",
-		"token step/so has one after what was kept",
-		"token step/so has one after a run",
-		"token step/so has one after a run that was taken back",
-		"token step/the tokens after one that was asked for are the grant's",
+		"token step/grant after a release",
+		"token step/grant ahead of the clock",
+		"token step/grant after the key was forgotten",
+		"token step/grant after an expiry",
+		"token step/waiter granted after an expiry",
+		"token step/waiter granted after a release",
+		"token step/fair waiter granted after a release",
+		"token step/waiter with Push",
+		"token step/grant after refused claims",
+		"token step/grant after readers",
+		"token step/grant after an extension",
+		"token step/grant after a kept key",
+		"token step/grant after a run",
+		"token step/grant after an undone run",
+		"token step/grant owns tokens after MinToken",
 	}, func(s *tampered) {
 		s.acquire = s.acquireStepping(func(*tampered, string) uint64 { return 1 })
 	}},
 	{"steps by one less", []string{
-		"token step/a grant right after a release has tokens of its own",
-		"token step/so has one after an expiry",
-		"token step/so has a waiter",
+		"token step/grant after a release",
+		"token step/grant after an expiry",
+		"token step/waiter granted after a release",
 	}, func(s *tampered) {
 		s.acquire = s.acquireStepping(func(*tampered, string) uint64 { return store.TokenStep - 1 })
 	}},
 	{"forgets the step at the release", []string{
-		"token step/a grant right after a release has tokens of its own",
-		"token step/so has one after a release while they are ahead of the clock",
-		"token step/so has one after the key was forgotten",
-		"token step/so has a waiter",
-		"token step/so has one after a run",
+		"token step/grant after a release",
+		"token step/grant ahead of the clock",
+		"token step/grant after the key was forgotten",
+		"token step/waiter granted after a release",
+		"token step/grant after a run",
 	}, func(s *tampered) {
 		s.release = s.releaseMarked
 		s.acquire = s.acquireStepping(func(s *tampered, key string) uint64 {
@@ -51,9 +51,9 @@ var stepFlaws = []flaw{
 			return store.TokenStep
 		})
 	}},
-	{"forgets the step when the hold expires", []string{
-		"token step/so has one after an expiry",
-		"token step/so has one after an expiry that a waiter was there to see",
+	{"forgets the step at the expiry", []string{
+		"token step/grant after an expiry",
+		"token step/waiter granted after an expiry",
 	}, func(s *tampered) {
 		s.release = s.releaseMarked
 		s.acquire = s.acquireStepping(func(s *tampered, key string) uint64 {
@@ -63,11 +63,11 @@ var stepFlaws = []flaw{
 			return 1
 		})
 	}},
-	{"forgets the step when it writes a waiter beside the hold", []string{
-		"token step/so has a waiter",
-		"token step/so has a fair waiter",
-		"token step/so has one after an expiry that a waiter was there to see",
-		"token step/so has one after others have asked in vain",
+	{"forgets the step beside a waiter", []string{
+		"token step/waiter granted after a release",
+		"token step/fair waiter granted after a release",
+		"token step/waiter granted after an expiry",
+		"token step/grant after refused claims",
 	}, func(s *tampered) {
 		steps := s.acquireStepping(func(s *tampered, key string) uint64 {
 			if s.marked(key) {
@@ -84,7 +84,7 @@ var stepFlaws = []flaw{
 		}
 	}},
 	{"forgets the step when it extends", []string{
-		"token step/so has one after an extension",
+		"token step/grant after an extension",
 	}, func(s *tampered) {
 		s.extend = extendEach(func(ctx context.Context, c store.Claim) error {
 			s.mark(c.Key)
@@ -97,9 +97,9 @@ var stepFlaws = []flaw{
 			return store.TokenStep
 		})
 	}},
-	{"gives a further hold the last token of the grant", []string{
-		"token step/further holds of the owner use up none",
-		"token step/a claim that joins uses up none",
+	{"gives nested holds the last token", []string{
+		"token step/nested holds use no token",
+		"token step/joining claim uses no token",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
@@ -115,9 +115,9 @@ var stepFlaws = []flaw{
 			return g, err
 		}
 	}},
-	{"gives the same claim again the last token of the grant", []string{
-		"token step/the same claim again uses up no token",
-		"token step/so has one after an extension",
+	{"gives repeated claims the last token", []string{
+		"token step/repeated claim uses no token",
+		"token step/grant after an extension",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
@@ -127,9 +127,9 @@ var stepFlaws = []flaw{
 			return g, err
 		}
 	}},
-	{"uses up a token for each hold of the owner", []string{
-		"token step/further holds of the owner use up none",
-		"token step/a claim that joins uses up none",
+	{"uses a token for each hold", []string{
+		"token step/nested holds use no token",
+		"token step/joining claim uses no token",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
@@ -139,8 +139,8 @@ var stepFlaws = []flaw{
 			return g, err
 		}
 	}},
-	{"gives a token that was asked for although it is another grant's", []string{
-		"token step/the tokens after one that was asked for are the grant's",
+	{"gives a token of another grant", []string{
+		"token step/grant owns tokens after MinToken",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
@@ -150,10 +150,10 @@ var stepFlaws = []flaw{
 			return g, err
 		}
 	}},
-	{"forgets the step after a token that was asked for", []string{
-		"token step/so are those after one to which the grant was raised",
-		"token step/the tokens after one that was asked for are the grant's",
-		"token step/so has one after an expiry",
+	{"forgets the step after MinToken", []string{
+		"token step/grant owns tokens after a raise",
+		"token step/grant owns tokens after MinToken",
+		"token step/grant after an expiry",
 	}, func(s *tampered) {
 		steps := s.acquireStepping(func(s *tampered, key string) uint64 {
 			if s.marked(key) {
@@ -169,13 +169,13 @@ var stepFlaws = []flaw{
 			return g, err
 		}
 	}},
-	{"begins its tokens at 2^53", []string{
-		"token step/all tokens are below 2^53",
+	{"begins tokens above 53 bits", []string{
+		"token step/tokens fit in 53 bits",
 	}, func(s *tampered) {
 		s.acquire = s.acquireToken(func(_ *tampered, _ store.Claim, token uint64) uint64 { return token + 1<<53 })
 	}},
-	{"takes any token that is asked for", []string{
-		"token step/a token from which a grant would reach 2^53 cannot be asked for",
+	{"accepts any MinToken", []string{
+		"token step/MinToken too large",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			c.MinToken = min(c.MinToken, 1<<51)

@@ -12,17 +12,17 @@ import (
 var tokenFlaws = []flaw{
 	{"gives a token twice", []string{
 		"tokens/tokens grow from release to release",
-		"tokens/a new token follows the holds of an owner",
+		"tokens/new token after nested holds",
 		"tokens/tokens grow across readers",
-		"concurrency/tokens grow in the order of the grants",
-		"keep/tokens grow over what was kept",
+		"concurrency/tokens in order of grants",
+		"keep/tokens grow over a kept key",
 	}, func(s *tampered) {
 		s.acquire = s.acquireToken(func(s *tampered, _ store.Claim, token uint64) uint64 { return min(token, 1) })
 	}},
-	{"forgets the last token with the release", []string{
+	{"forgets the token at the release", []string{
 		"tokens/tokens grow from release to release",
-		"tokens/tokens grow while the key is forgotten",
-		"tokens/tokens stay above one that was asked for",
+		"tokens/tokens grow over a forgotten key",
+		"tokens/tokens stay above an earlier MinToken",
 	}, func(s *tampered) {
 		s.acquire = s.acquireToken(countedToken)
 		s.release = func(ctx context.Context, c store.Claim) error {
@@ -30,9 +30,9 @@ var tokenFlaws = []flaw{
 			return s.Store.Release(ctx, c)
 		}
 	}},
-	{"forgets the last token when the hold expires", []string{
+	{"forgets the token at the expiry", []string{
 		"tokens/tokens grow across expiry",
-		"tokens/tokens stay above one that was asked for by a hold that expired",
+		"tokens/tokens stay above an expired MinToken",
 	}, func(s *tampered) {
 		s.acquire = s.acquireToken(func(s *tampered, c store.Claim, token uint64) uint64 {
 			token = countedToken(s, c, token)
@@ -41,19 +41,19 @@ var tokenFlaws = []flaw{
 		})
 	}},
 	{"gives a new token on repetition", []string{
-		"acquire/the same claim again gives the same grant",
-		"tokens/a claim gets at least the token that it asks for",
-		"extend/an extension does not change the token",
-		"concurrency/a claim that is sent many times at once is one hold",
+		"acquire/repeated claim gets the same grant",
+		"tokens/grant has at least MinToken",
+		"extend/extension does not change tokens",
+		"concurrency/same claim sent concurrently",
 	}, func(s *tampered) {
 		s.acquire = s.acquireToken(func(s *tampered, c store.Claim, token uint64) uint64 {
 			return token + uint64(s.count(c.Lease, 1))
 		})
 	}},
-	{"gives every hold of an owner its own token", []string{
-		"tokens/a token is the same for all holds of an owner",
-		"tokens/a token is the same for a claim that joins",
-		"tokens/a reader inside an exclusive hold has no token",
+	{"gives nested holds new tokens", []string{
+		"tokens/same token for nested holds",
+		"tokens/same token for a joining claim",
+		"tokens/no token for a nested reader",
 	}, func(s *tampered) {
 		s.acquire = s.acquireToken(func(s *tampered, c store.Claim, token uint64) uint64 {
 			defer s.lock()()
@@ -64,10 +64,10 @@ var tokenFlaws = []flaw{
 			return s.tokens[c.Lease]
 		})
 	}},
-	{"gives a token to readers and permits", []string{
+	{"gives tokens to readers and permits", []string{
 		"tokens/readers have no token",
 		"tokens/permits have no token",
-		"tokens/a reader inside an exclusive hold has no token",
+		"tokens/no token for a nested reader",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
@@ -76,8 +76,8 @@ var tokenFlaws = []flaw{
 		}
 	}},
 	{"ignores MinToken", []string{
-		"tokens/a claim gets at least the token that it asks for",
-		"tokens/asking again for a higher token raises it",
+		"tokens/grant has at least MinToken",
+		"tokens/repeated claim raises the token",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			c.MinToken = 0
@@ -85,9 +85,9 @@ var tokenFlaws = []flaw{
 		}
 	}},
 	{"forgets MinToken after the grant", []string{
-		"tokens/tokens stay above one that was asked for",
-		"tokens/tokens stay above one that was asked for by a hold that expired",
-		"tokens/asking again for a higher token raises it",
+		"tokens/tokens stay above an earlier MinToken",
+		"tokens/tokens stay above an expired MinToken",
+		"tokens/repeated claim raises the token",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			least := c.MinToken
@@ -98,7 +98,7 @@ var tokenFlaws = []flaw{
 		}
 	}},
 	{"takes MinToken for the token", []string{
-		"tokens/asking for less than the next token changes nothing",
+		"tokens/MinToken below the next token",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
@@ -108,8 +108,8 @@ var tokenFlaws = []flaw{
 			return g, err
 		}
 	}},
-	{"raises the token for a claim that it refuses", []string{
-		"tokens/a refused claim does not use up what it asks for",
+	{"raises the token for refused claims", []string{
+		"tokens/MinToken of a refused claim",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)

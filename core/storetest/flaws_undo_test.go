@@ -9,21 +9,21 @@ import (
 
 // undoFlaws lists flaws in the undoing of runs.
 var undoFlaws = []flaw{
-	{"counts what was undone", []string{
-		"undo/a first run that is undone leaves no record",
-		"undo/a second run that is undone leaves what it found",
-		"undo/a run after a crash that is undone leaves the count of the crash",
-		"undo/a run is undone after its hold has expired",
+	{"counts undone runs", []string{
+		"undo/undone first run leaves no record",
+		"undo/undone run leaves the earlier record",
+		"undo/undone run after a crash",
+		"undo/undo of an expired run",
 	}, func(s *tampered) {
 		s.release = func(ctx context.Context, c store.Claim) error {
 			c.Undo = false
 			return s.Store.Release(ctx, c)
 		}
 	}},
-	{"undoes only what is held", []string{
-		"undo/a run is undone after its hold has expired",
-		"undo/a run is undone after its hold has expired while another owner holds the key",
-		"undo/a run that is undone after its hold has expired is refused when it comes again",
+	{"undoes only live holds", []string{
+		"undo/undo of an expired run",
+		"undo/undo beside another holder",
+		"undo/undone run repeated after its expiry",
 	}, func(s *tampered) {
 		s.release = func(ctx context.Context, c store.Claim) error {
 			if !s.holds(ctx, c) {
@@ -32,12 +32,12 @@ var undoFlaws = []flaw{
 			return s.Store.Release(ctx, c)
 		}
 	}},
-	{"undoes whatever run was the last", []string{
-		"undo/a run is not undone after another one has begun",
-		"undo/an undo of what was never seen touches no record",
-		"undo/an undo of a claim that only waits touches no record",
-		"undo/an undo leaves a hold that began no run as a release does",
-		"undo/a run that is undone twice is taken back once",
+	{"undoes the last run", []string{
+		"undo/undo after another run",
+		"undo/undo of an unknown run",
+		"undo/undo of a waiting claim",
+		"undo/undo of a plain hold",
+		"undo/run undone twice",
 	}, func(s *tampered) {
 		s.acquire = s.acquireUndone
 		s.release = func(ctx context.Context, c store.Claim) error {
@@ -51,8 +51,8 @@ var undoFlaws = []flaw{
 			return nil
 		}
 	}},
-	{"undoes what was saved", []string{
-		"undo/a run is not undone after its answer was saved",
+	{"undoes saved runs", []string{
+		"undo/undo after the answer",
 	}, func(s *tampered) {
 		s.release = func(ctx context.Context, c store.Claim) error {
 			err := s.Store.Release(ctx, c)
@@ -70,7 +70,7 @@ var undoFlaws = []flaw{
 		})
 	}},
 	{"undoes again with each repetition", []string{
-		"undo/a run that is undone twice is taken back once",
+		"undo/run undone twice",
 	}, func(s *tampered) {
 		s.acquire = s.acquireUndone
 		s.release = func(ctx context.Context, c store.Claim) error {
@@ -80,10 +80,10 @@ var undoFlaws = []flaw{
 			return s.Store.Release(ctx, c)
 		}
 	}},
-	{"saves anew what an undone run has found", []string{
-		"undo/a run that is undone leaves a record its end",
-		"undo/a run that is undone after the end of what it found leaves no record",
-		"undo/a run that is undone leaves what was saved before it to callers that save it again",
+	{"saves the earlier record again", []string{
+		"undo/undone run leaves the retention",
+		"undo/undone run of an expired record",
+		"undo/record saved again after an undo",
 	}, func(s *tampered) {
 		s.acquire = s.acquireNotedRun
 		s.release = func(ctx context.Context, c store.Claim) error {
@@ -93,10 +93,10 @@ var undoFlaws = []flaw{
 			return s.Store.Release(ctx, c)
 		}
 	}},
-	{"forgets the record of what was undone", []string{
-		"undo/a second run that is undone leaves what it found",
-		"undo/a run after a crash that is undone leaves the count of the crash",
-		"undo/a run that is undone leaves a record that counts none",
+	{"forgets records with an undo", []string{
+		"undo/undone run leaves the earlier record",
+		"undo/undone run after a crash",
+		"undo/undone run after a zero count",
 	}, func(s *tampered) {
 		s.release = func(ctx context.Context, c store.Claim) error {
 			held := c
@@ -107,8 +107,8 @@ var undoFlaws = []flaw{
 			return s.Store.Release(ctx, c)
 		}
 	}},
-	{"forgets a record that counts no run", []string{
-		"undo/a run that is undone leaves a record that counts none",
+	{"forgets records with zero count", []string{
+		"undo/undone run after a zero count",
 	}, func(s *tampered) {
 		s.acquire = s.acquireNotedRun
 		s.release = func(ctx context.Context, c store.Claim) error {
@@ -118,9 +118,9 @@ var undoFlaws = []flaw{
 			return s.Store.Release(ctx, c)
 		}
 	}},
-	{"leaves the value of what was undone", []string{
-		"undo/a first run that is undone leaves no record",
-		"undo/a run is undone after its hold has expired",
+	{"leaves the value of undone runs", []string{
+		"undo/undone first run leaves no record",
+		"undo/undo of an expired run",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
@@ -134,9 +134,9 @@ var undoFlaws = []flaw{
 			return g, err
 		}
 	}},
-	{"keeps the key of what was undone", []string{
-		"undo/a first run that is undone leaves no record",
-		"undo/an undo leaves a hold that began no run as a release does",
+	{"keeps the key of undone runs", []string{
+		"undo/undone first run leaves no record",
+		"undo/undo of a plain hold",
 	}, func(s *tampered) {
 		s.release = func(ctx context.Context, c store.Claim) error {
 			if c.Undo && c.Keep == 0 {
@@ -145,9 +145,9 @@ var undoFlaws = []flaw{
 			return s.Store.Release(ctx, c)
 		}
 	}},
-	{"plants no tombstone for what is undone", []string{
-		"undo/a run that its undo has overtaken is refused and does not count",
-		"undo/a run that is undone after its hold has expired is refused when it comes again",
+	{"plants no tombstone for undone runs", []string{
+		"undo/run overtaken by its undo",
+		"undo/undone run repeated after its expiry",
 	}, func(s *tampered) {
 		s.release = func(ctx context.Context, c store.Claim) error {
 			if c.Undo {
@@ -157,7 +157,7 @@ var undoFlaws = []flaw{
 		}
 	}},
 	{"undoes instead of saving", []string{
-		"undo/an undo that saves a record saves it",
+		"undo/undo with a record",
 	}, func(s *tampered) {
 		s.release = func(ctx context.Context, c store.Claim) error {
 			if c.Undo {
@@ -166,8 +166,8 @@ var undoFlaws = []flaw{
 			return s.Store.Release(ctx, c)
 		}
 	}},
-	{"counts a run that goes on after its hold has expired", []string{
-		"runs/the same claim again after its hold has expired does not count as a run",
+	{"counts a repeated claim after expiry", []string{
+		"runs/repeated claim after its expiry",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			expired := !s.holds(ctx, c)

@@ -11,22 +11,22 @@ import (
 
 // waitFlaws lists flaws of waiters and of their order.
 var waitFlaws = []flaw{
-	{"says busy without when to ask again", []string{
-		"busy/busy says when to ask again",
-		"busy/a claim behind a waiter is told when to ask again",
-		"keep/what is kept says when to ask again",
+	{"returns no RetryAfter", []string{
+		"busy/RetryAfter is within the TTL",
+		"busy/RetryAfter behind a fair waiter",
+		"keep/RetryAfter of a kept key",
 	}, func(s *tampered) {
 		s.acquire = s.acquireBusy(func(*store.BusyError) *store.BusyError { return &store.BusyError{} })
 	}},
 	{"counts no waiters", []string{
-		"busy/a busy waiter learns the number of waiters",
-		"busy/a busy fair waiter learns the number of waiters",
+		"busy/Waiting counts waiters",
+		"busy/Waiting counts fair waiters",
 	}, func(s *tampered) {
 		s.acquire = s.acquireBusy(func(b *store.BusyError) *store.BusyError { return &store.BusyError{RetryAfter: b.RetryAfter} })
 	}},
-	{"says to ask again after the whole TTL", []string{
-		"busy/the time to ask again shrinks with what is left of the hold",
-		"busy/the time to ask again is the first at which there may be room",
+	{"returns the TTL as RetryAfter", []string{
+		"busy/RetryAfter shrinks with the hold",
+		"busy/RetryAfter until the first expiry",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
@@ -36,8 +36,8 @@ var waitFlaws = []flaw{
 			return g, err
 		}
 	}},
-	{"counts what is left from the first grant only", []string{
-		"busy/the time to ask again grows with an extension",
+	{"counts RetryAfter from the first grant", []string{
+		"busy/RetryAfter grows with an extension",
 	}, func(s *tampered) {
 		var end time.Time
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
@@ -51,7 +51,7 @@ var waitFlaws = []flaw{
 			return g, err
 		}
 	}},
-	{"shows the key when it is busy", []string{
+	{"shows the key of a refusal", []string{
 		"busy/busy does not show the key",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
@@ -63,19 +63,19 @@ var waitFlaws = []flaw{
 		}
 	}},
 	{"lets fair claims barge", []string{
-		"fair/waiters are admitted in the order in which they came",
-		"fair/a fair claim that does not wait does not overtake",
-		"fair/a fair reader does not get past a waiting writer",
-		"fair/light claims do not starve a heavy one",
-		"fair/an owner that holds no more waits like everybody",
+		"fair/waiters enter in order",
+		"fair/no overtaking without Wait",
+		"fair/reader behind a waiting writer",
+		"fair/heavy claim before light ones",
+		"fair/owner waits after its release",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			c.Fair = false
 			return s.Store.Acquire(ctx, c)
 		}
 	}},
-	{"forgets a waiter's place when it asks again", []string{
-		"fair/a waiter keeps its place when it asks again",
+	{"forgets places on repetition", []string{
+		"fair/repeated claim keeps its place",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			if !c.Fair {
@@ -102,17 +102,17 @@ var waitFlaws = []flaw{
 		}
 	}},
 	{"makes every claim fair", []string{
-		"fair/an unfair claim does not wait for others",
-		"fair/an unfair waiter holds up no fair claim",
+		"fair/unfair claim overtakes a waiter",
+		"fair/unfair waiter delays no fair claim",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			c.Fair = true
 			return s.Store.Acquire(ctx, c)
 		}
 	}},
-	{"makes an owner wait for others before it enters again", []string{
-		"fair/an owner enters again past the waiters",
-		"fair/a claim joins past the waiters",
+	{"makes re-entry wait for others", []string{
+		"fair/owner enters past the waiters",
+		"fair/claim joins past the waiters",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			if line := s.queued(); c.Fair && len(line) > 0 && line[0].Lease != c.Lease {
@@ -126,7 +126,7 @@ var waitFlaws = []flaw{
 		}
 	}},
 	{"has one line for all keys", []string{
-		"fair/waiters of one key hold up no other",
+		"fair/waiters of another key",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			if line := s.queued(); len(line) > 0 && c.Key != line[0].Key {
@@ -139,9 +139,9 @@ var waitFlaws = []flaw{
 			return g, err
 		}
 	}},
-	{"admits fair readers one at a time", []string{
-		"fair/fair readers that wait are admitted together",
-		"wake-ups/fair readers behind a writer all get in by their wake-ups",
+	{"admits one fair reader at once", []string{
+		"fair/waiting readers enter together",
+		"wake-ups/wake-ups admit all fair readers",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			if c.Fair && c.Limit == store.All {
@@ -150,8 +150,8 @@ var waitFlaws = []flaw{
 			return s.Store.Acquire(ctx, c)
 		}
 	}},
-	{"lets no fair reader in while a writer waits, not even behind it", []string{
-		"fair/a fair reader gets in behind the writer that it waited for",
+	{"lets no reader behind a writer", []string{
+		"fair/reader enters after the writer",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			if line := s.queued(); c.Fair && c.Weight == 1 && len(line) > 0 {

@@ -12,20 +12,20 @@ import (
 // watchFlaws lists flaws of wake-ups, and of calls with a done context.
 var watchFlaws = []flaw{
 	{"wakes no waiter", []string{
-		"watch/a release wakes a waiter in another process",
-		"watch/a release wakes a waiter in the same process",
-		"watch/a watch may be opened before the claim waits",
-		"watch/the end of one watch does not end another",
-		"wake-ups/giving up an unknown claim wakes a waiter for a free key",
-		"wake-ups/writers in line all get in by their wake-ups",
-		"records/a finished record wakes all its waiters",
+		"watch/release wakes another process",
+		"watch/release wakes the same process",
+		"watch/watch opened before the claim",
+		"watch/one watch of two stops",
+		"wake-ups/release of an unknown lease",
+		"wake-ups/wake-ups admit all writers",
+		"records/finished record wakes all waiters",
 	}, func(s *tampered) {
 		s.watch = func(context.Context, store.Claim) (<-chan struct{}, error) {
 			return make(chan struct{}), nil
 		}
 	}},
 	{"opens a watch a little later", []string{
-		"watch/a watch is live when it is returned",
+		"watch/watch is live when returned",
 	}, func(s *tampered) {
 		s.watch = func(ctx context.Context, c store.Claim) (<-chan struct{}, error) {
 			out := make(chan struct{}, 1)
@@ -40,8 +40,8 @@ var watchFlaws = []flaw{
 		}
 	}},
 	{"watches only claims that wait already", []string{
-		"watch/a watch may be opened before the claim waits",
-		"watch/a watch wakes again and again",
+		"watch/watch opened before the claim",
+		"watch/watch wakes again and again",
 	}, func(s *tampered) {
 		s.acquire = s.acquireWaiting
 		s.watch = func(ctx context.Context, c store.Claim) (<-chan struct{}, error) {
@@ -52,10 +52,10 @@ var watchFlaws = []flaw{
 		}
 	}},
 	{"wakes a watch once", []string{
-		"watch/a watch wakes again and again",
-		"wake-ups/a waiter that comes too late is woken the next time",
-		"wake-ups/a fair waiter that comes too late is woken the next time",
-		"wake-ups/a fair waiter that was overtaken is woken again",
+		"watch/watch wakes again and again",
+		"wake-ups/late waiter is woken again",
+		"wake-ups/late fair waiter is woken again",
+		"wake-ups/overtaken fair waiter is woken again",
 	}, func(s *tampered) {
 		s.watch = func(ctx context.Context, c store.Claim) (<-chan struct{}, error) {
 			ctx, end := context.WithCancel(ctx)
@@ -73,7 +73,7 @@ var watchFlaws = []flaw{
 		}
 	}},
 	{"wakes the whole line", []string{
-		"watch/a release does not wake the whole line",
+		"watch/release wakes few waiters",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
@@ -91,15 +91,15 @@ var watchFlaws = []flaw{
 			return err
 		}
 	}},
-	{"never ends a watch", []string{
-		"watch/a watch ends with its context",
+	{"never stops a watch", []string{
+		"watch/watch stops with its context",
 	}, func(s *tampered) {
 		s.watch = func(ctx context.Context, c store.Claim) (<-chan struct{}, error) {
 			return s.Store.Watch(s.over, c)
 		}
 	}},
-	{"ends all watches of a claim with one of them", []string{
-		"watch/the end of one watch does not end another",
+	{"stops all watches with one", []string{
+		"watch/one watch of two stops",
 	}, func(s *tampered) {
 		ends := make(map[string][]context.CancelFunc)
 		s.watch = func(ctx context.Context, c store.Claim) (<-chan struct{}, error) {
@@ -115,7 +115,7 @@ var watchFlaws = []flaw{
 			return s.Store.Watch(shared, c)
 		}
 	}},
-	{"leaves a goroutine behind for a watch", []string{
+	{"leaves a goroutine for each watch", []string{
 		"watch/watches leave nothing running",
 	}, func(s *tampered) {
 		s.watch = func(ctx context.Context, c store.Claim) (<-chan struct{}, error) {
@@ -123,10 +123,10 @@ var watchFlaws = []flaw{
 			return s.Store.Watch(ctx, c)
 		}
 	}},
-	{"wakes at a release, but not when there is still room", []string{
-		"wake-ups/readers behind a writer all get in by their wake-ups",
-		"wake-ups/fair readers behind a writer all get in by their wake-ups",
-		"wake-ups/permits that come free all find their waiters",
+	{"wakes at a release only", []string{
+		"wake-ups/wake-ups admit all readers",
+		"wake-ups/wake-ups admit all fair readers",
+		"wake-ups/wake-ups admit all permits",
 	}, func(s *tampered) {
 		s.watch = s.watchGated
 		s.acquire = func(ctx context.Context, c store.Claim) (g store.Grant, err error) {
@@ -145,9 +145,9 @@ var watchFlaws = []flaw{
 		}
 	}},
 	{"wakes no waiter when another leaves", []string{
-		"wake-ups/a waiter that leaves when it is woken passes that on",
-		"wake-ups/a fair waiter that leaves when it is woken passes that on",
-		"wake-ups/giving up an unknown claim wakes a waiter for a free key",
+		"wake-ups/woken waiter leaves",
+		"wake-ups/woken fair waiter leaves",
+		"wake-ups/release of an unknown lease",
 	}, func(s *tampered) {
 		s.watch = s.watchGated
 		s.acquire = func(ctx context.Context, c store.Claim) (g store.Grant, err error) {
@@ -166,12 +166,12 @@ var watchFlaws = []flaw{
 			return err
 		}
 	}},
-	{"wakes no waiter of a kept key", []string{
+	{"wakes no waiter of kept keys", []string{
 		"wake-ups/waiter of kept key",
 		"wake-ups/fair waiter of kept key",
 		"wake-ups/waiter of kept permits",
 		"wake-ups/second waiter of kept key",
-		"wake-ups/waiter of kept key keeps its place",
+		"wake-ups/woken waiter keeps its place",
 	}, func(s *tampered) {
 		s.watch = s.watchGated
 		s.acquire = func(ctx context.Context, c store.Claim) (g store.Grant, err error) {
@@ -189,7 +189,7 @@ var watchFlaws = []flaw{
 			return err
 		}
 	}},
-	{"wakes only the first waiter of a key that is kept in part", []string{
+	{"wakes one waiter of kept permits", []string{
 		"wake-ups/waiter beside kept permits",
 	}, func(s *tampered) {
 		s.watch = s.watchGated
@@ -201,8 +201,8 @@ var watchFlaws = []flaw{
 			return err
 		}
 	}},
-	{"forgets the place of a waiter that is woken for a kept key", []string{
-		"wake-ups/waiter of kept key keeps its place",
+	{"forgets places for a kept key", []string{
+		"wake-ups/woken waiter keeps its place",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
@@ -223,15 +223,15 @@ var watchFlaws = []flaw{
 		}
 	}},
 	{"ignores the context", []string{
-		"contexts/an ended context opens no watch",
+		"contexts/done context opens no watch",
 	}, func(s *tampered) {
 		s.watch = func(context.Context, store.Claim) (<-chan struct{}, error) { return nil, nil }
 	}},
-	{"hides why a context has ended", []string{
-		"contexts/an ended context claims nothing",
-		"contexts/an ended context harms no hold",
-		"contexts/an ended context leaves a hold that can still be released",
-		"contexts/an ended context opens no watch",
+	{"hides the cause of a context", []string{
+		"contexts/done context claims nothing",
+		"contexts/done context harms no hold",
+		"contexts/release after a done context",
+		"contexts/done context opens no watch",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
@@ -248,9 +248,9 @@ var watchFlaws = []flaw{
 			return woken, hideCause(err)
 		}
 	}},
-	{"goes on for long after its context has ended", []string{
-		"contexts/an ended context claims nothing",
-		"contexts/an ended context harms no hold",
+	{"continues with a done context", []string{
+		"contexts/done context claims nothing",
+		"contexts/done context harms no hold",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			if ctx.Err() != nil {
@@ -259,9 +259,9 @@ var watchFlaws = []flaw{
 			return s.Store.Acquire(ctx, c)
 		}
 	}},
-	{"takes the key although the context has ended, after that was given up", []string{
-		"contexts/an ended context claims nothing",
-		"contexts/contexts that end on the way leave nothing behind",
+	{"acquires with a done context", []string{
+		"contexts/done context claims nothing",
+		"contexts/context done during the call",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			g, err := s.Store.Acquire(ctx, c)
@@ -273,7 +273,7 @@ var watchFlaws = []flaw{
 		}
 	}},
 	{"answers an extension of nothing", []string{
-		"extend/an extension of nothing answers nothing",
+		"extend/extension of nothing answers nothing",
 	}, func(s *tampered) {
 		s.extend = func(ctx context.Context, claims []store.Claim) []store.Extension {
 			return append(s.Store.Extend(ctx, claims), store.Extension{})[:max(1, len(claims))]

@@ -13,12 +13,12 @@ import (
 
 // lookCases test the state of a key that store.Inspector shows.
 var lookCases = []testCase{
-	{"a key that is free shows nothing, and stays free", []Feature{Inspecting}, func(e *env) {
+	{"look at a free key", []Feature{Inspecting}, func(e *env) {
 		e.shows(e.look(e.store))
 		e.isFree()
 		e.shows(e.look(e.other))
 	}},
-	{"a hold is shown in every process", []Feature{Inspecting}, func(e *env) {
+	{"hold shown in every process", []Feature{Inspecting}, func(e *env) {
 		c := e.exclusive()
 		e.acquire(e.store, c)
 		e.shows(e.look(e.store), c)
@@ -26,7 +26,7 @@ var lookCases = []testCase{
 		e.extend(e.store, c)
 		e.shows(e.look(e.other), c)
 	}},
-	{"what a hold has left is told, and grows when it is extended", []Feature{Inspecting}, func(e *env) {
+	{"Left grows with an extension", []Feature{Inspecting}, func(e *env) {
 		c := e.exclusive()
 		c.TTL = e.units(20)
 		e.acquire(e.store, c)
@@ -42,7 +42,8 @@ var lookCases = []testCase{
 			e.Errorf("%v were left of %v at first, %v after %v, and %v when it was extended", first, c.TTL, second, e.units(5), third)
 		}
 	}},
-	{"the age of a hold, if it is told, is that of its grant", []Feature{Inspecting}, func(e *env) {
+	// A store may show no age.
+	{"Age counts from the grant", []Feature{Inspecting}, func(e *env) {
 		c := e.exclusive()
 		before := e.stopwatch()
 		e.acquire(e.store, c)
@@ -55,13 +56,13 @@ var lookCases = []testCase{
 			e.Errorf("it is %v old, want %v to %v", age, least, most)
 		}
 	}},
-	{"what was released is not shown", []Feature{Inspecting}, func(e *env) {
+	{"released hold is not shown", []Feature{Inspecting}, func(e *env) {
 		c := e.exclusive()
 		e.acquire(e.store, c)
 		e.release(e.store, c)
 		e.shows(e.look(e.store))
 	}},
-	{"what has expired is not shown", []Feature{Inspecting}, func(e *env) {
+	{"expired hold is not shown", []Feature{Inspecting}, func(e *env) {
 		c := e.exclusive()
 		c.TTL = e.units(1)
 		e.acquire(e.store, c)
@@ -82,7 +83,7 @@ var lookCases = []testCase{
 		e.acquire(e.other, b)
 		e.shows(e.look(e.store), a, b)
 	}},
-	{"each hold of an owner is shown", []Feature{Inspecting, Reentry}, func(e *env) {
+	{"nested holds are shown", []Feature{Inspecting, Reentry}, func(e *env) {
 		c := e.exclusive()
 		inner := nested(c)
 		e.acquire(e.store, c)
@@ -91,7 +92,7 @@ var lookCases = []testCase{
 		e.release(e.store, c)
 		e.shows(e.look(e.other), inner)
 	}},
-	{"what is kept is shown without an ID", []Feature{Inspecting, Keeping}, func(e *env) {
+	{"kept key shows no ID", []Feature{Inspecting, Keeping}, func(e *env) {
 		c := e.exclusive()
 		e.acquire(e.store, c)
 		e.release(e.store, keeping(c, e.units(10)))
@@ -111,13 +112,13 @@ var lookCases = []testCase{
 		e.giveUp(e.other, first)
 		e.waits(e.look(e.other), second)
 	}},
-	{"a waiter that is not fair is shown", []Feature{Inspecting, Watching, Places}, func(e *env) {
+	{"unfair waiter is shown", []Feature{Inspecting, Watching, Places}, func(e *env) {
 		c, w := e.exclusive(), e.waiting()
 		e.acquire(e.store, c)
 		e.busy(e.other, w)
 		e.waits(e.look(e.store), w)
 	}},
-	{"a waiter that does not ask again is shown no longer than it is remembered", []Feature{Inspecting, Fair}, func(e *env) {
+	{"forgotten waiter is not shown", []Feature{Inspecting, Fair}, func(e *env) {
 		c, w := e.exclusive(), e.fair()
 		w.TTL = e.units(1)
 		e.acquire(e.store, c)
@@ -125,7 +126,7 @@ var lookCases = []testCase{
 		e.outlive(w.TTL)
 		e.waits(e.look(e.store))
 	}},
-	{"a run is shown with its attempt, and its end", []Feature{Inspecting, Records}, func(e *env) {
+	{"run shown with its attempt", []Feature{Inspecting, Records}, func(e *env) {
 		c := e.run("begun")
 		e.begins(e.store, c, "begun", 1)
 		e.showsRun(e.look(e.other), 1, false)
@@ -141,7 +142,7 @@ var lookCases = []testCase{
 		e.shows(s)
 		e.showsRun(s, 2, true)
 	}},
-	{"holders and waiters show the process of their claim", []Feature{Inspecting, Naming, Places}, func(e *env) {
+	{"process of holders and waiters", []Feature{Inspecting, Naming, Places}, func(e *env) {
 		c, w := e.exclusive(), e.waiting()
 		e.acquire(e.store, c)
 		e.busy(e.other, w)
@@ -156,14 +157,15 @@ var lookCases = []testCase{
 			e.busy(e.other, w)
 		}
 	}},
-	{"a hold of one owner in another process shows that process", []Feature{Inspecting, Naming, Joining}, func(e *env) {
+	{"process of a joined hold", []Feature{Inspecting, Naming, Joining}, func(e *env) {
 		c := e.exclusive()
 		joins := joining(e.exclusive(), c)
 		e.acquire(e.store, c)
 		e.acquire(e.other, joins)
 		e.shows(e.look(e.store), c, joins)
 	}},
-	{"a lease that no Locker has named shows nothing of it", []Feature{Inspecting}, func(e *env) {
+	// A lease that does not have the form of a Locker shows no process.
+	{"lease without a process", []Feature{Inspecting}, func(e *env) {
 		base := e.key
 		for i, lease := range []string{
 			"short", rand.Text(), newLease() + "A", newLease()[1:], strings.ToLower(newLease()),
@@ -180,7 +182,7 @@ var lookCases = []testCase{
 			}
 		}
 	}},
-	{"neither an owner, a lease nor a value is shown", []Feature{Inspecting}, func(e *env) {
+	{"owners, leases and values stay hidden", []Feature{Inspecting}, func(e *env) {
 		c := e.exclusive()
 		secrets := []string{c.Owner, c.Lease[8:16]} // without the letters of the process
 		if e.can(Records) {
@@ -205,7 +207,7 @@ var lookCases = []testCase{
 			}
 		}
 	}},
-	{"a key that is hard to write is shown", []Feature{Inspecting}, func(e *env) {
+	{"unusual keys are shown", []Feature{Inspecting}, func(e *env) {
 		for _, key := range hardKeys(e.key) {
 			e.key = key
 			c := e.exclusive()
@@ -235,7 +237,7 @@ var lookCases = []testCase{
 		}
 		e.extend(e.store, c)
 	}},
-	{"an ended context shows nothing and revokes nothing", []Feature{Inspecting}, func(e *env) {
+	{"done context shows and revokes nothing", []Feature{Inspecting}, func(e *env) {
 		c := e.exclusive()
 		e.acquire(e.store, c)
 		in := e.inspector(e.store)
@@ -248,7 +250,7 @@ var lookCases = []testCase{
 
 // listCases test the walk of store.Inspector over all keys.
 var listCases = []testCase{
-	{"every key is on one of the pages", []Feature{Inspecting}, func(e *env) {
+	{"list has every key", []Feature{Inspecting}, func(e *env) {
 		want := make(map[string]store.Claim)
 		base := e.key
 		for i := range 23 {
@@ -273,7 +275,8 @@ var listCases = []testCase{
 			e.Errorf("list: %d keys were on no page", len(want))
 		}
 	}},
-	{"a walk sees what is there all the time, while keys come and go", []Feature{Inspecting}, func(e *env) {
+	// A key that stays is on a page, although other keys come and go.
+	{"list while keys come and go", []Feature{Inspecting}, func(e *env) {
 		stays, base := e.exclusive(), e.key
 		e.acquire(e.store, stays)
 		seen, n := 0, 0
@@ -297,7 +300,7 @@ var listCases = []testCase{
 			e.Error("list: the key that stayed was on no page")
 		}
 	}},
-	{"keys that are hard to write are listed as they are, and their holds revoked", []Feature{Inspecting}, func(e *env) {
+	{"unusual keys listed and revoked", []Feature{Inspecting}, func(e *env) {
 		want := make(map[string]store.Claim)
 		for _, key := range hardKeys(e.key) {
 			e.key = key
@@ -318,7 +321,7 @@ var listCases = []testCase{
 			e.Errorf("list: %q was on no page", key)
 		}
 	}},
-	{"a kept answer is listed", []Feature{Inspecting, Records}, func(e *env) {
+	{"stored answer is listed", []Feature{Inspecting, Records}, func(e *env) {
 		e.finish("answer")
 		found := false
 		e.walk(50, func(s store.State) {

@@ -8,7 +8,7 @@ import (
 )
 
 var keepCases = []testCase{
-	{"what is kept is busy until its end, and free afterwards", []Feature{Keeping}, func(e *env) {
+	{"kept key becomes free on time", []Feature{Keeping}, func(e *env) {
 		c := e.exclusive()
 		e.acquire(e.store, c)
 		passed := e.stopwatch()
@@ -19,7 +19,7 @@ var keepCases = []testCase{
 			e.Errorf("another owner got in after %v, the key was to be kept for %v", at, e.units(10))
 		}
 	}},
-	{"a key is kept for longer than the hold would have lasted", []Feature{Keeping}, func(e *env) {
+	{"keep longer than the hold", []Feature{Keeping}, func(e *env) {
 		c := e.exclusive()
 		c.TTL = e.units(10)
 		e.acquire(e.store, c)
@@ -27,14 +27,14 @@ var keepCases = []testCase{
 		e.outlive(c.TTL)
 		e.isHeld()
 	}},
-	{"a key is kept for less than the hold would have lasted", []Feature{Keeping}, func(e *env) {
+	{"keep shorter than the hold", []Feature{Keeping}, func(e *env) {
 		c := e.exclusive()
 		e.acquire(e.store, c)
 		e.release(e.store, keeping(c, e.units(1)))
 		e.outlive(e.units(1))
 		e.isFree()
 	}},
-	{"what is kept cannot be extended", []Feature{Keeping}, func(e *env) {
+	{"kept key cannot be extended", []Feature{Keeping}, func(e *env) {
 		c := e.exclusive()
 		e.acquire(e.store, c)
 		e.release(e.store, keeping(c, e.units(5)))
@@ -42,7 +42,7 @@ var keepCases = []testCase{
 		e.outlive(e.units(5))
 		e.isFree()
 	}},
-	{"what is kept cannot be released", []Feature{Keeping}, func(e *env) {
+	{"kept key cannot be released", []Feature{Keeping}, func(e *env) {
 		c := e.exclusive()
 		e.acquire(e.store, c)
 		e.release(e.store, keeping(c, e.long))
@@ -50,19 +50,19 @@ var keepCases = []testCase{
 		e.notReleased(e.other, c)
 		e.isHeld()
 	}},
-	{"its last owner cannot enter what is kept", []Feature{Keeping, Reentry}, func(e *env) {
+	{"re-entry into a kept key", []Feature{Keeping, Reentry}, func(e *env) {
 		c := e.exclusive()
 		e.acquire(e.store, c)
 		e.release(e.store, keeping(c, e.long))
 		e.busy(e.store, nested(c))
 	}},
-	{"no claim can join a kept key", []Feature{Keeping, Joining}, func(e *env) {
+	{"join of a kept key", []Feature{Keeping, Joining}, func(e *env) {
 		c := e.exclusive()
 		e.acquire(e.store, c)
 		e.release(e.store, keeping(c, e.long))
 		e.busy(e.store, joining(e.exclusive(), c))
 	}},
-	{"a release with Keep can be repeated", []Feature{Keeping}, func(e *env) {
+	{"repeated release with Keep", []Feature{Keeping}, func(e *env) {
 		c := e.exclusive()
 		e.acquire(e.store, c)
 		e.release(e.store, keeping(c, e.units(10)))
@@ -71,11 +71,11 @@ var keepCases = []testCase{
 		e.outlive(e.units(10))
 		e.isFree()
 	}},
-	{"a release with Keep of what is not held takes nothing", []Feature{Keeping}, func(e *env) {
+	{"release with Keep without a hold", []Feature{Keeping}, func(e *env) {
 		e.notReleased(e.store, keeping(e.exclusive(), e.long))
 		e.isFree()
 	}},
-	{"a release with Keep of a lost hold does not disturb the successor", []Feature{Keeping}, func(e *env) {
+	{"release with Keep beside a successor", []Feature{Keeping}, func(e *env) {
 		c, next := e.exclusive(), e.exclusive()
 		c.TTL = e.units(1)
 		e.acquire(e.store, c)
@@ -86,7 +86,7 @@ var keepCases = []testCase{
 		e.release(e.other, next)
 		e.isFree()
 	}},
-	{"what is kept says when to ask again", []Feature{Keeping}, func(e *env) {
+	{"RetryAfter of a kept key", []Feature{Keeping}, func(e *env) {
 		c := e.exclusive()
 		e.acquire(e.store, c)
 		e.release(e.store, keeping(c, e.units(10)))
@@ -94,7 +94,7 @@ var keepCases = []testCase{
 	}},
 	{"poller of kept key", []Feature{Keeping}, func(e *env) { e.pollKept(e.exclusive()) }},
 	{"fair poller of kept key", []Feature{Keeping, Fair}, func(e *env) { e.pollKept(e.fair()) }},
-	{"a reader's share is kept as a share", []Feature{Keeping, Shared}, func(e *env) {
+	{"kept share of a reader", []Feature{Keeping, Shared}, func(e *env) {
 		r := e.reader()
 		e.acquire(e.store, r)
 		e.release(e.store, keeping(r, e.long))
@@ -103,7 +103,7 @@ var keepCases = []testCase{
 		e.release(e.other, another)
 		e.isHeld()
 	}},
-	{"kept permits are missing until their end", []Feature{Keeping, Permits}, func(e *env) {
+	{"kept permits stay taken", []Feature{Keeping, Permits}, func(e *env) {
 		a, b := e.permits(2, 4), e.permits(1, 4)
 		e.acquire(e.store, a)
 		e.acquire(e.store, b)
@@ -114,7 +114,7 @@ var keepCases = []testCase{
 		e.outlive(e.units(10))
 		e.acquire(e.other, e.permits(3, 4))
 	}},
-	{"tokens grow over what was kept", []Feature{Keeping, Fencing}, func(e *env) {
+	{"tokens grow over a kept key", []Feature{Keeping, Fencing}, func(e *env) {
 		c, next := e.exclusive(), e.exclusive()
 		g := e.acquire(e.store, c)
 		e.release(e.store, keeping(c, e.units(1)))
@@ -123,7 +123,7 @@ var keepCases = []testCase{
 			e.Errorf("got token %d, want more than %d", got.Token, g.Token)
 		}
 	}},
-	{"the owner's other hold lives on beside what is kept", []Feature{Keeping, Reentry}, func(e *env) {
+	{"other hold beside a kept one", []Feature{Keeping, Reentry}, func(e *env) {
 		c := e.exclusive()
 		inner := nested(c)
 		e.acquire(e.store, c)

@@ -19,15 +19,15 @@ var nasty = []struct{ name, end string }{
 	{"backslashes", `\a\\b\`},
 	{"glob characters", "*?[a-z]!^$"},
 	{"accents and emoji", "äß–漢字🔒"},
-	{"an unusual form of the same word", "e\u0301"},
+	{"a combining accent", "e\u0301"},
 	{"letters of both directions", "a\u05d0\u200fb"},
-	{"hash signs, commas and dots", "#1,2.3;4|5&6=7<8>"},
-	{"what core.Key has escaped", ":%00%0A%7F%C2%85%7B%7D%FF%3A%25"},
-	{"the length of 512 bytes", ""},
+	{"hash signs and commas", "#1,2.3;4|5&6=7<8>"},
+	{"escapes of core.Key", ":%00%0A%7F%C2%85%7B%7D%FF%3A%25"},
+	{"512 bytes", ""},
 }
 
 var keyCases = append(keyTable(), []testCase{
-	{"keys that look alike are different keys", nil, func(e *env) {
+	{"keys that look alike", nil, func(e *env) {
 		var held []store.Claim
 		for _, key := range []string{
 			"a", "A", "a ", " a", "a:", ":a", "a/", "/a", "a%", "a%25", "a*", "?", `a\`, "a'", "ä", "a\u0308",
@@ -47,7 +47,7 @@ var keyCases = append(keyTable(), []testCase{
 			e.release(e.store, c)
 		}
 	}},
-	{"a key may have braces if the store says so", nil, func(e *env) {
+	{"key with braces", nil, func(e *env) {
 		if b, ok := e.store.(store.Braced); !ok || !b.Braces() {
 			return
 		}
@@ -65,7 +65,7 @@ var keyCases = append(keyTable(), []testCase{
 		e.release(e.store, a)
 		e.extend(e.other, b)
 	}},
-	{"a release of one key leaves the others alone", nil, func(e *env) {
+	{"release of one key of two", nil, func(e *env) {
 		a, b := e.exclusive(), e.exclusive()
 		b.Key += ":b"
 		e.acquire(e.store, a)
@@ -74,7 +74,7 @@ var keyCases = append(keyTable(), []testCase{
 		e.extend(e.store, b)
 		e.isFree()
 	}},
-	{"one lease under two keys is two holds", nil, func(e *env) {
+	{"one lease under two keys", nil, func(e *env) {
 		a := e.exclusive()
 		b := a
 		b.Key += ":b"
@@ -84,7 +84,7 @@ var keyCases = append(keyTable(), []testCase{
 		e.notExtended(e.store, a)
 		e.extend(e.store, b)
 	}},
-	{"an owner of one key is a stranger to another", []Feature{Reentry}, func(e *env) {
+	{"owner of another key", []Feature{Reentry}, func(e *env) {
 		a := e.exclusive()
 		e.acquire(e.store, a)
 		b := e.exclusive()
@@ -135,7 +135,7 @@ func hardKeys(base string) (keys []string) {
 func keyTable() []testCase {
 	var cases []testCase
 	for _, n := range nasty {
-		cases = append(cases, testCase{fmt.Sprintf("a key may have %s", n.name), nil, func(e *env) {
+		cases = append(cases, testCase{fmt.Sprintf("key with %s", n.name), nil, func(e *env) {
 			e.key += n.end
 			if n.end == "" {
 				e.key += strings.Repeat("x", 512-len(e.key))

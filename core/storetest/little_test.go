@@ -59,7 +59,7 @@ func (s little) CheckClaim(c store.Claim) error {
 	return nil
 }
 
-func TestStoreThatCanDoLittle(t *testing.T) {
+func TestRun_LittleStore(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, storetest.Harness{
 		New: func(testing.TB) func() store.Store {
@@ -72,7 +72,7 @@ func TestStoreThatCanDoLittle(t *testing.T) {
 	})
 }
 
-func TestStoreThatDoesWhatItIsSaidToRefuseIsCaught(t *testing.T) {
+func TestRun_FeaturesInWithout(t *testing.T) {
 	t.Parallel()
 	got, out := runSuite(tooAble)
 	for _, f := range tooMuch {

@@ -10,14 +10,14 @@ import (
 
 // recordCases test the answers that a store stores.
 var recordCases = []testCase{
-	{"a finished record answers without claiming", []Feature{Records}, func(e *env) {
+	{"finished record answers without claiming", []Feature{Records}, func(e *env) {
 		e.finish("answer")
 		c := e.run("again")
 		e.answered(e.other, c, "answer")
 		e.notExtended(e.other, c)
 		e.isFree()
 	}},
-	{"a grant tells how long its record is kept", []Feature{Records}, func(e *env) {
+	{"Retain is the time left", []Feature{Records}, func(e *env) {
 		e.finish("answer")
 		e.sleep(e.units(5))
 		g := e.acquire(e.other, e.run("again"))
@@ -25,7 +25,7 @@ var recordCases = []testCase{
 			e.Fatalf("acquire: got record %+v, want one that is kept for less than %v", g.Record, e.long-e.units(5))
 		}
 	}},
-	{"a finished record answers again and again", []Feature{Records}, func(e *env) {
+	{"finished record answers repeatedly", []Feature{Records}, func(e *env) {
 		e.finish("answer")
 		c := e.run("again")
 		for range 3 {
@@ -33,12 +33,12 @@ var recordCases = []testCase{
 			e.answered(e.other, e.run("again"), "answer")
 		}
 	}},
-	{"a finished record answers while another owner holds the key", []Feature{Records}, func(e *env) {
+	{"finished record of a held key", []Feature{Records}, func(e *env) {
 		e.finish("answer")
 		e.acquire(e.store, e.exclusive())
 		e.answered(e.other, e.run("again"), "answer")
 	}},
-	{"a finished record answers a waiter", []Feature{Records}, func(e *env) {
+	{"finished record answers a waiter", []Feature{Records}, func(e *env) {
 		c, w := e.run("begun"), e.run("again")
 		w.Wait = true
 		e.acquire(e.store, c)
@@ -48,7 +48,7 @@ var recordCases = []testCase{
 		e.notReleased(e.other, w)
 		e.isFree()
 	}},
-	{"a finished record wakes all its waiters", []Feature{Records, Watching}, func(e *env) {
+	{"finished record wakes all waiters", []Feature{Records, Watching}, func(e *env) {
 		c := e.run("begun")
 		e.acquire(e.store, c)
 		var all sync.WaitGroup
@@ -66,14 +66,14 @@ var recordCases = []testCase{
 		e.release(e.store, e.done(c, "answer"))
 		all.Wait()
 	}},
-	{"a claim without a record is not answered by one", []Feature{Records}, func(e *env) {
+	{"claim without a record", []Feature{Records}, func(e *env) {
 		e.finish("answer")
 		c := e.exclusive()
 		e.acquire(e.store, c)
 		e.isHeld()
 		e.extend(e.store, c)
 	}},
-	{"a record outlives the claims of its key", []Feature{Records}, func(e *env) {
+	{"record outlives later holds", []Feature{Records}, func(e *env) {
 		e.finish("answer")
 		c := e.exclusive()
 		c.TTL = e.units(1)
@@ -82,7 +82,7 @@ var recordCases = []testCase{
 		e.isFree()
 		e.answered(e.other, e.run("again"), "answer")
 	}},
-	{"a record is kept for as long as it says", []Feature{Records}, func(e *env) {
+	{"record expires after Retain", []Feature{Records}, func(e *env) {
 		c := e.run("begun")
 		e.acquire(e.store, c)
 		last := e.done(c, "answer")
@@ -93,7 +93,7 @@ var recordCases = []testCase{
 		next := e.run("anew")
 		e.begins(e.other, next, "anew", 1)
 	}},
-	{"a record is kept from its last write on", []Feature{Records}, func(e *env) {
+	{"last write renews the retention", []Feature{Records}, func(e *env) {
 		c := e.run("begun")
 		c.Record.Retain = e.units(5)
 		e.acquire(e.store, c)
@@ -101,7 +101,7 @@ var recordCases = []testCase{
 		e.outlive(e.units(5))
 		e.answered(e.other, e.run("again"), "answer")
 	}},
-	{"a record is kept as it is", []Feature{Records}, func(e *env) {
+	{"record of any bytes", []Feature{Records}, func(e *env) {
 		for _, value := range []string{
 			"", "\x00\xff\xfe binary", strings.Repeat("long ", 20_000), "line\r\nbreak", `{"json":"\u0000"}`,
 		} {
@@ -112,7 +112,7 @@ var recordCases = []testCase{
 			e.answered(e.other, e.run("again"), value)
 		}
 	}},
-	{"a record belongs to one key", []Feature{Records}, func(e *env) {
+	{"record belongs to one key", []Feature{Records}, func(e *env) {
 		e.finish("answer")
 		e.key += ":elsewhere"
 		e.begins(e.store, e.run("begun"), "begun", 1)

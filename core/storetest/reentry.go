@@ -7,7 +7,7 @@ import (
 )
 
 var reentryCases = []testCase{
-	{"an owner enters again beside its own hold", []Feature{Reentry}, func(e *env) {
+	{"owner enters again", []Feature{Reentry}, func(e *env) {
 		c := e.exclusive()
 		e.acquire(e.store, c)
 		if g := e.acquire(e.store, nested(c)); g.Owner != c.Owner {
@@ -15,7 +15,7 @@ var reentryCases = []testCase{
 		}
 		e.isHeld()
 	}},
-	{"the key is free after exactly as many releases", []Feature{Reentry}, func(e *env) {
+	{"as many releases as holds", []Feature{Reentry}, func(e *env) {
 		c := e.exclusive()
 		holds := []store.Claim{c, nested(c), nested(c)}
 		for _, h := range holds {
@@ -29,7 +29,7 @@ var reentryCases = []testCase{
 		}
 		e.isFree()
 	}},
-	{"the outer hold can go first", []Feature{Reentry}, func(e *env) {
+	{"outer hold released first", []Feature{Reentry}, func(e *env) {
 		outer := e.exclusive()
 		inner := nested(outer)
 		e.acquire(e.store, outer)
@@ -41,7 +41,7 @@ var reentryCases = []testCase{
 		e.release(e.store, inner)
 		e.isFree()
 	}},
-	{"an inner hold ends by itself", []Feature{Reentry}, func(e *env) {
+	{"inner hold expires", []Feature{Reentry}, func(e *env) {
 		outer := e.exclusive()
 		inner := nested(outer)
 		inner.TTL = e.units(1)
@@ -55,7 +55,7 @@ var reentryCases = []testCase{
 		e.release(e.store, outer)
 		e.isFree()
 	}},
-	{"an outer hold ends by itself", []Feature{Reentry}, func(e *env) {
+	{"outer hold expires", []Feature{Reentry}, func(e *env) {
 		outer := e.exclusive()
 		outer.TTL = e.units(10)
 		inner := nested(outer)
@@ -68,7 +68,7 @@ var reentryCases = []testCase{
 		e.extend(e.store, inner)
 		e.acquire(e.store, nested(inner))
 	}},
-	{"an owner that lost its hold does not enter again", []Feature{Reentry}, func(e *env) {
+	{"re-entry after an expiry", []Feature{Reentry}, func(e *env) {
 		c := e.exclusive()
 		c.TTL = e.units(1)
 		e.acquire(e.store, c)
@@ -76,7 +76,7 @@ var reentryCases = []testCase{
 		e.acquire(e.other, e.exclusive())
 		e.busy(e.store, nested(c))
 	}},
-	{"a claim heavier than its owner's hold is invalid", []Feature{Reentry, Shared}, func(e *env) {
+	{"claim heavier than own hold", []Feature{Reentry, Shared}, func(e *env) {
 		r := e.reader()
 		e.acquire(e.store, r)
 		w := nested(r)
@@ -86,7 +86,7 @@ var reentryCases = []testCase{
 		e.acquire(e.other, e.reader())
 		e.extend(e.store, r)
 	}},
-	{"a claim heavier than its owner's hold leaves nothing behind", []Feature{Reentry, Shared}, func(e *env) {
+	{"refused heavier claim leaves nothing", []Feature{Reentry, Shared}, func(e *env) {
 		r := e.reader()
 		e.acquire(e.store, r)
 		w := nested(r)
@@ -95,7 +95,7 @@ var reentryCases = []testCase{
 		e.release(e.store, r)
 		e.isFree()
 	}},
-	{"a reader enters its owner's exclusive hold", []Feature{Reentry, Shared}, func(e *env) {
+	{"reader inside own exclusive hold", []Feature{Reentry, Shared}, func(e *env) {
 		w := e.exclusive()
 		r := nested(w)
 		r.Weight = 1
@@ -105,7 +105,7 @@ var reentryCases = []testCase{
 		e.busy(e.other, e.exclusive())
 		e.acquire(e.other, e.reader())
 	}},
-	{"the heaviest hold decides what is too heavy", []Feature{Reentry, Shared}, func(e *env) {
+	{"heaviest hold limits further claims", []Feature{Reentry, Shared}, func(e *env) {
 		w := e.exclusive()
 		r := nested(w)
 		r.Weight = 1
@@ -113,7 +113,8 @@ var reentryCases = []testCase{
 		e.acquire(e.store, r)
 		e.acquire(e.store, nested(w))
 	}},
-	{"what is too heavy is decided by live holds", []Feature{Reentry, Shared}, func(e *env) {
+	// Only live holds limit further claims.
+	{"heaviest hold was released", []Feature{Reentry, Shared}, func(e *env) {
 		w := e.exclusive()
 		r := nested(w)
 		r.Weight = 1
@@ -124,6 +125,7 @@ var reentryCases = []testCase{
 	}},
 }
 
+// joiningCases test Claim.Via, which is ignored if that owner does not hold the key.
 var joiningCases = []testCase{
 	{"Via joins the owner that holds", []Feature{Joining}, func(e *env) {
 		c := e.exclusive()
@@ -137,7 +139,7 @@ var joiningCases = []testCase{
 		e.release(e.other, j)
 		e.isFree()
 	}},
-	{"a joined claim again gives the same grant", []Feature{Joining}, func(e *env) {
+	{"repeated join gets the same grant", []Feature{Joining}, func(e *env) {
 		c := e.exclusive()
 		e.acquire(e.store, c)
 		j := joining(e.exclusive(), c)
@@ -150,7 +152,7 @@ var joiningCases = []testCase{
 		e.release(e.other, j)
 		e.isFree()
 	}},
-	{"a joined hold is extended and released under either owner", []Feature{Joining}, func(e *env) {
+	{"joined hold under either owner", []Feature{Joining}, func(e *env) {
 		c := e.exclusive()
 		e.acquire(e.store, c)
 		asSent := joining(e.exclusive(), c)
@@ -168,18 +170,18 @@ var joiningCases = []testCase{
 		e.notExtended(e.other, second)
 		e.extend(e.store, c)
 	}},
-	{"Via is ignored on a free key", []Feature{Joining}, func(e *env) {
+	{"Via on a free key", []Feature{Joining}, func(e *env) {
 		j := joining(e.exclusive(), e.exclusive())
 		if g := e.acquire(e.store, j); g.Owner != j.Owner {
 			e.Errorf("granted to owner %q, want the claim's own %q", g.Owner, j.Owner)
 		}
 	}},
-	{"Via is ignored where another owner holds", []Feature{Joining}, func(e *env) {
+	{"Via while another owner holds", []Feature{Joining}, func(e *env) {
 		stranger := e.exclusive()
 		e.acquire(e.other, e.exclusive())
 		e.busy(e.store, joining(e.exclusive(), stranger))
 	}},
-	{"Via is ignored after that owner's release", []Feature{Joining}, func(e *env) {
+	{"Via after the release", []Feature{Joining}, func(e *env) {
 		c := e.exclusive()
 		e.acquire(e.store, c)
 		e.release(e.store, c)
@@ -189,7 +191,7 @@ var joiningCases = []testCase{
 		}
 		e.busy(e.store, nested(c))
 	}},
-	{"Via is ignored after that owner's hold has expired", []Feature{Joining}, func(e *env) {
+	{"Via after the expiry", []Feature{Joining}, func(e *env) {
 		c := e.exclusive()
 		c.TTL = e.units(1)
 		e.acquire(e.store, c)
@@ -197,7 +199,7 @@ var joiningCases = []testCase{
 		e.acquire(e.other, e.exclusive())
 		e.busy(e.store, joining(e.exclusive(), c))
 	}},
-	{"a claim heavier than the hold it joins is invalid", []Feature{Joining, Shared}, func(e *env) {
+	{"claim heavier than the joined hold", []Feature{Joining, Shared}, func(e *env) {
 		r := e.reader()
 		e.acquire(e.store, r)
 		w := joining(e.exclusive(), r)
@@ -206,14 +208,14 @@ var joiningCases = []testCase{
 		e.release(e.store, r)
 		e.isFree()
 	}},
-	{"a reader joins a reader", []Feature{Joining, Shared}, func(e *env) {
+	{"reader joins a reader", []Feature{Joining, Shared}, func(e *env) {
 		r := e.reader()
 		e.acquire(e.store, r)
 		if g := e.acquire(e.other, joining(e.reader(), r)); g.Owner != r.Owner {
 			e.Errorf("granted to owner %q, want the joined %q", g.Owner, r.Owner)
 		}
 	}},
-	{"a joined hold ends by itself", []Feature{Joining}, func(e *env) {
+	{"joined hold expires", []Feature{Joining}, func(e *env) {
 		c := e.exclusive()
 		j := joining(e.exclusive(), c)
 		j.TTL = e.units(1)

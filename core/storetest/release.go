@@ -3,7 +3,7 @@ package storetest
 import "github.com/lockkit/lockkit/core/store"
 
 var releaseCases = []testCase{
-	{"a stranger cannot release", nil, func(e *env) {
+	{"stranger cannot release", nil, func(e *env) {
 		c := e.exclusive()
 		e.acquire(e.store, c)
 		e.notReleased(e.other, e.exclusive())
@@ -13,7 +13,7 @@ var releaseCases = []testCase{
 		e.isHeld()
 		e.extend(e.store, c)
 	}},
-	{"a release gives up one hold of several", []Feature{Shared}, func(e *env) {
+	{"release of one hold of several", []Feature{Shared}, func(e *env) {
 		a, b := e.reader(), e.reader()
 		e.acquire(e.store, a)
 		e.acquire(e.store, b)
@@ -22,13 +22,13 @@ var releaseCases = []testCase{
 		e.extend(e.store, b)
 		e.isHeld()
 	}},
-	{"a second release is told that the hold is lost", nil, func(e *env) {
+	{"second release gets ErrLost", nil, func(e *env) {
 		c := e.exclusive()
 		e.acquire(e.store, c)
 		e.release(e.store, c)
 		e.notReleased(e.store, c)
 	}},
-	{"a second release does not disturb the successor", nil, func(e *env) {
+	{"second release beside a successor", nil, func(e *env) {
 		c, next := e.exclusive(), e.exclusive()
 		e.acquire(e.store, c)
 		e.release(e.store, c)
@@ -37,18 +37,18 @@ var releaseCases = []testCase{
 		e.isHeld()
 		e.extend(e.other, next)
 	}},
-	{"a release of what was never seen is told that it is lost", nil, func(e *env) {
+	{"release of an unknown lease", nil, func(e *env) {
 		e.notReleased(e.store, e.exclusive())
 		e.isFree()
 	}},
-	{"a refused claim that did not wait has nothing to release", nil, func(e *env) {
+	{"release of a refused claim", nil, func(e *env) {
 		late := e.exclusive()
 		e.acquire(e.store, e.exclusive())
 		e.busy(e.other, late)
 		e.notReleased(e.other, late)
 		e.isHeld()
 	}},
-	{"a waiting claim is given up", []Feature{Watching, Places}, func(e *env) {
+	{"release of a waiting claim", []Feature{Watching, Places}, func(e *env) {
 		c, w := e.exclusive(), e.waiting()
 		e.acquire(e.store, c)
 		e.busy(e.other, w)
@@ -58,7 +58,7 @@ var releaseCases = []testCase{
 		e.release(e.store, c)
 		e.isFree()
 	}},
-	{"a fair waiting claim is given up", []Feature{Fair}, func(e *env) {
+	{"release of a fair waiter", []Feature{Fair}, func(e *env) {
 		c, w := e.exclusive(), e.fair()
 		e.acquire(e.store, c)
 		e.busy(e.other, w)
@@ -67,7 +67,8 @@ var releaseCases = []testCase{
 		e.notReleased(e.other, w)
 		e.isHeld()
 	}},
-	{"a release that is to be remembered for no time is not", nil, func(e *env) {
+	// Such a release leaves no tombstone.
+	{"release with a TTL of zero", nil, func(e *env) {
 		c, w := e.exclusive(), e.waiting()
 		brief := c
 		brief.TTL = 0
@@ -80,7 +81,7 @@ var releaseCases = []testCase{
 		e.release(e.store, c)
 		e.acquire(e.other, w)
 	}},
-	{"a claim that waited and was granted is given up by one release", nil, func(e *env) {
+	{"release of an admitted waiter", nil, func(e *env) {
 		c, w := e.exclusive(), e.waiting()
 		e.acquire(e.store, c)
 		e.busy(e.other, w)
@@ -93,20 +94,20 @@ var releaseCases = []testCase{
 }
 
 var tombstoneCases = []testCase{
-	{"a claim that its release has overtaken is refused", []Feature{Tombstones}, func(e *env) {
+	{"claim overtaken by its release", []Feature{Tombstones}, func(e *env) {
 		c := e.exclusive()
 		e.notReleased(e.store, c)
 		e.refused(e.other, c, store.ErrLost)
 		e.refused(e.store, c, store.ErrLost)
 		e.isFree()
 	}},
-	{"a claim that its release has overtaken is refused while others hold", []Feature{Tombstones}, func(e *env) {
+	{"overtaken claim of a held key", []Feature{Tombstones}, func(e *env) {
 		c := e.exclusive()
 		e.acquire(e.other, e.exclusive())
 		e.notReleased(e.store, c)
 		e.refused(e.store, c, store.ErrLost)
 	}},
-	{"a tombstone stays while others come and go", []Feature{Tombstones}, func(e *env) {
+	{"tombstone outlives other holds", []Feature{Tombstones}, func(e *env) {
 		c, next := e.exclusive(), e.exclusive()
 		e.notReleased(e.store, c)
 		e.acquire(e.other, next)
@@ -114,7 +115,7 @@ var tombstoneCases = []testCase{
 		e.release(e.other, next)
 		e.refused(e.store, c, store.ErrLost)
 	}},
-	{"a tombstone stays through the end of a shorter hold", []Feature{Tombstones}, func(e *env) {
+	{"tombstone outlives an expired hold", []Feature{Tombstones}, func(e *env) {
 		c, next := e.exclusive(), e.exclusive()
 		next.TTL = e.units(1)
 		e.notReleased(e.store, c)
@@ -122,7 +123,7 @@ var tombstoneCases = []testCase{
 		e.outlive(next.TTL)
 		e.refused(e.store, c, store.ErrLost)
 	}},
-	{"a tombstone is for one lease only", []Feature{Tombstones}, func(e *env) {
+	{"tombstone of another lease", []Feature{Tombstones}, func(e *env) {
 		c := e.exclusive()
 		e.notReleased(e.store, c)
 		again := nested(c)
@@ -130,14 +131,14 @@ var tombstoneCases = []testCase{
 		e.release(e.store, again)
 		e.isFree()
 	}},
-	{"a tombstone is for one key only", []Feature{Tombstones}, func(e *env) {
+	{"tombstone of another key", []Feature{Tombstones}, func(e *env) {
 		c := e.exclusive()
 		e.notReleased(e.store, c)
 		elsewhere := c
 		elsewhere.Key += ":elsewhere"
 		e.acquire(e.store, elsewhere)
 	}},
-	{"a tombstone does not stop the owner from entering again", []Feature{Tombstones, Reentry}, func(e *env) {
+	{"owner enters beside a tombstone", []Feature{Tombstones, Reentry}, func(e *env) {
 		c := e.exclusive()
 		gone := nested(c)
 		e.acquire(e.store, c)
@@ -146,7 +147,8 @@ var tombstoneCases = []testCase{
 		e.acquire(e.store, nested(c))
 		e.extend(e.store, c)
 	}},
-	{"a tombstone stays when its lease is released for no time", []Feature{Tombstones}, func(e *env) {
+	// A second release with a TTL of zero does not remove the tombstone of the first.
+	{"tombstone outlives a TTL of zero", []Feature{Tombstones}, func(e *env) {
 		c := e.exclusive()
 		e.notReleased(e.store, c)
 		brief := c
@@ -154,14 +156,14 @@ var tombstoneCases = []testCase{
 		e.notReleased(e.store, brief)
 		e.refused(e.store, c, store.ErrLost)
 	}},
-	{"a tombstone ends after the TTL", []Feature{Tombstones}, func(e *env) {
+	{"tombstone expires after its TTL", []Feature{Tombstones}, func(e *env) {
 		c := e.exclusive()
 		c.TTL = e.units(1)
 		e.notReleased(e.store, c)
 		e.outlive(c.TTL)
 		e.acquire(e.store, c)
 	}},
-	{"a waiting claim that was released is refused", []Feature{Tombstones, Watching}, func(e *env) {
+	{"released waiting claim is refused", []Feature{Tombstones, Watching}, func(e *env) {
 		c, w := e.exclusive(), e.waiting()
 		e.acquire(e.store, c)
 		e.busy(e.other, w)
@@ -171,7 +173,7 @@ var tombstoneCases = []testCase{
 		e.refused(e.other, w, store.ErrLost)
 		e.isFree()
 	}},
-	{"a fair waiting claim that was released is refused", []Feature{Tombstones, Fair}, func(e *env) {
+	{"released fair waiter is refused", []Feature{Tombstones, Fair}, func(e *env) {
 		c, w := e.exclusive(), e.fair()
 		e.acquire(e.store, c)
 		e.busy(e.other, w)

@@ -11,7 +11,8 @@ import (
 
 // revokeCases test store.Inspector.Revoke.
 var revokeCases = []testCase{
-	{"a hold that is revoked for now is free, and its holder has lost it", []Feature{Inspecting}, func(e *env) {
+	// With a keep of 0 the key is free at once.
+	{"revoked hold is lost", []Feature{Inspecting}, func(e *env) {
 		c, next := e.exclusive(), e.exclusive()
 		e.acquire(e.store, c)
 		e.revoke(e.other, c, 0)
@@ -22,7 +23,7 @@ var revokeCases = []testCase{
 		e.extend(e.other, next)
 		e.shows(e.look(e.store), next)
 	}},
-	{"a revoked hold cannot be released, nor what it has left", []Feature{Inspecting, Keeping}, func(e *env) {
+	{"release of a revoked hold", []Feature{Inspecting, Keeping}, func(e *env) {
 		c := e.exclusive()
 		e.acquire(e.store, c)
 		e.revoke(e.other, c, e.long)
@@ -31,7 +32,8 @@ var revokeCases = []testCase{
 		e.isHeld()
 		e.showsKept(e.look(e.store), store.All)
 	}},
-	{"a revoked key stays taken for what is left of the hold", []Feature{Inspecting, Keeping}, func(e *env) {
+	// The key stays taken for the time that was left of the hold.
+	{"revoked key stays taken", []Feature{Inspecting, Keeping}, func(e *env) {
 		c := e.exclusive()
 		c.TTL = e.units(13)
 		e.acquire(e.store, c)
@@ -48,7 +50,8 @@ var revokeCases = []testCase{
 			e.Errorf("another owner got in after %v, %v were left of the hold", at, valid)
 		}
 	}},
-	{"a revoked key stays taken for longer if it is to", []Feature{Inspecting, Keeping}, func(e *env) {
+	// A keep that is longer than the time that is left prolongs this time.
+	{"revoked key stays taken for longer", []Feature{Inspecting, Keeping}, func(e *env) {
 		c := e.exclusive()
 		c.TTL = e.units(9)
 		e.acquire(e.store, c)
@@ -59,7 +62,7 @@ var revokeCases = []testCase{
 			e.Errorf("another owner got in after %v, the key was to stay taken for %v", at, e.units(12))
 		}
 	}},
-	{"a hold that is gone is not revoked, and nothing changes", []Feature{Inspecting}, func(e *env) {
+	{"revoke of a released hold", []Feature{Inspecting}, func(e *env) {
 		c, next := e.exclusive(), e.exclusive()
 		e.acquire(e.store, c)
 		e.release(e.store, c)
@@ -77,7 +80,7 @@ var revokeCases = []testCase{
 		e.release(e.store, next)
 		e.isFree()
 	}},
-	{"a hold that has expired is not revoked", []Feature{Inspecting}, func(e *env) {
+	{"revoke of an expired hold", []Feature{Inspecting}, func(e *env) {
 		c := e.exclusive()
 		c.TTL = e.units(1)
 		e.acquire(e.store, c)
@@ -87,7 +90,7 @@ var revokeCases = []testCase{
 		}
 		e.isFree()
 	}},
-	{"a hold is revoked once", []Feature{Inspecting}, func(e *env) {
+	{"hold is revoked once", []Feature{Inspecting}, func(e *env) {
 		c := e.exclusive()
 		e.acquire(e.store, c)
 		e.revoke(e.store, c, e.keeps()[len(e.keeps())-1])
@@ -99,12 +102,12 @@ var revokeCases = []testCase{
 			e.isHeld()
 		}
 	}},
-	{"of several that revoke a hold at once, one does", []Feature{Inspecting, SoleRevoke}, func(e *env) {
+	{"one of several concurrent revokes", []Feature{Inspecting, SoleRevoke}, func(e *env) {
 		if n := e.revokeAtOnce(); n != 1 {
 			e.Errorf("%d calls have revoked the hold, want 1", n)
 		}
 	}},
-	{"other holds of the key are not revoked", []Feature{Inspecting, Shared}, func(e *env) {
+	{"revoke of one reader", []Feature{Inspecting, Shared}, func(e *env) {
 		a, b := e.reader(), e.reader()
 		e.acquire(e.store, a)
 		e.acquire(e.other, b)
@@ -114,7 +117,7 @@ var revokeCases = []testCase{
 		e.shows(e.look(e.store), b)
 		e.isHeld()
 	}},
-	{"a revoked permit stays taken", []Feature{Inspecting, Permits, Keeping}, func(e *env) {
+	{"revoked permit stays taken", []Feature{Inspecting, Permits, Keeping}, func(e *env) {
 		a, b := e.permits(2, 3), e.permits(1, 3)
 		e.acquire(e.store, a)
 		e.acquire(e.other, b)
@@ -123,7 +126,7 @@ var revokeCases = []testCase{
 		e.busy(e.other, e.permits(1, 3))
 		e.extend(e.other, b)
 	}},
-	{"another hold of the same owner is not revoked", []Feature{Inspecting, Reentry}, func(e *env) {
+	{"revoke of a nested hold", []Feature{Inspecting, Reentry}, func(e *env) {
 		c := e.exclusive()
 		inner := nested(c)
 		e.acquire(e.store, c)
@@ -133,14 +136,14 @@ var revokeCases = []testCase{
 		e.extend(e.store, c)
 		e.isHeld()
 	}},
-	{"a revoked owner cannot enter what it has left", []Feature{Inspecting, Keeping, Joining}, func(e *env) {
+	{"re-entry after a revoke", []Feature{Inspecting, Keeping, Joining}, func(e *env) {
 		c := e.exclusive()
 		e.acquire(e.store, c)
 		e.revoke(e.other, c, e.long)
 		e.busy(e.store, nested(c))
 		e.busy(e.other, joining(e.exclusive(), c))
 	}},
-	{"a waiter is not revoked, and keeps its place", []Feature{Inspecting, Fair}, func(e *env) {
+	{"revoke of a waiter", []Feature{Inspecting, Fair}, func(e *env) {
 		c, first, second := e.exclusive(), e.fair(), e.fair()
 		e.acquire(e.store, c)
 		e.busy(e.other, first)
@@ -153,7 +156,7 @@ var revokeCases = []testCase{
 		e.busy(e.other, second)
 		e.acquire(e.other, first)
 	}},
-	{"a hold that is revoked for now wakes a waiter", []Feature{Inspecting, Watching}, func(e *env) {
+	{"revoke wakes a waiter", []Feature{Inspecting, Watching}, func(e *env) {
 		c, w := e.exclusive(), e.waiting()
 		e.acquire(e.store, c)
 		e.busy(e.other, w)
@@ -162,13 +165,14 @@ var revokeCases = []testCase{
 		e.wakes(woken)
 		e.acquire(e.other, w)
 	}},
-	{"tokens grow over a hold that was revoked", []Feature{Inspecting, Fencing}, func(e *env) {
+	{"tokens grow over a revoked hold", []Feature{Inspecting, Fencing}, func(e *env) {
 		c := e.exclusive()
 		token := e.acquire(e.store, c).Token
 		e.revoke(e.other, c, 0)
 		e.passes(e.other, e.exclusive(), token)
 	}},
-	{"a run that was revoked stays counted, and its answer comes too late", []Feature{Inspecting, Records}, func(e *env) {
+	// The answer of a revoked run is not saved after another run has begun.
+	{"revoked run is counted", []Feature{Inspecting, Records}, func(e *env) {
 		c := e.run("begun")
 		e.begins(e.store, c, "begun", 1)
 		e.revoke(e.other, c, 0)
@@ -180,7 +184,7 @@ var revokeCases = []testCase{
 		e.release(e.other, next)
 		e.answered(e.store, e.run("again"), "answer")
 	}},
-	{"an answer that is kept outlives a revoke", []Feature{Inspecting, Records}, func(e *env) {
+	{"stored answer outlives a revoke", []Feature{Inspecting, Records}, func(e *env) {
 		e.finish("answer")
 		c := e.exclusive() // a plain claim of the same key
 		e.acquire(e.store, c)

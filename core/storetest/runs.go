@@ -4,22 +4,22 @@ import "github.com/lockkit/lockkit/core/store"
 
 // runCases test the number of runs in a record.
 var runCases = []testCase{
-	{"a first run begins with the value of its claim", []Feature{Records}, func(e *env) {
+	{"first run has its own value", []Feature{Records}, func(e *env) {
 		e.begins(e.store, e.run("begun"), "begun", 1)
 		e.isHeld()
 	}},
-	{"a run in progress keeps others out", []Feature{Records}, func(e *env) {
+	{"run excludes other runs", []Feature{Records}, func(e *env) {
 		e.begins(e.store, e.run("begun"), "begun", 1)
 		e.busy(e.other, e.run("again"))
 		e.isHeld()
 	}},
-	{"the same claim again does not count as a run", []Feature{Records}, func(e *env) {
+	{"repeated claim is one run", []Feature{Records}, func(e *env) {
 		c := e.run("begun")
 		e.begins(e.store, c, "begun", 1)
 		e.begins(e.other, c, "begun", 1)
 		e.release(e.store, c)
 	}},
-	{"the same claim again after its hold has expired does not count as a run", []Feature{Records}, func(e *env) {
+	{"repeated claim after its expiry", []Feature{Records}, func(e *env) {
 		c := e.run("begun")
 		c.TTL = e.units(1)
 		e.begins(e.store, c, "begun", 1)
@@ -36,7 +36,7 @@ var runCases = []testCase{
 		e.release(e.store, e.done(second, "answer"))
 		e.answered(e.other, e.run("again"), "answer")
 	}},
-	{"a run that was refused does not count", []Feature{Records}, func(e *env) {
+	{"refused run is not counted", []Feature{Records}, func(e *env) {
 		c, late := e.run("begun"), e.run("again")
 		e.begins(e.store, c, "begun", 1)
 		e.busy(e.other, late)
@@ -46,7 +46,8 @@ var runCases = []testCase{
 		e.release(e.store, plain)
 		e.begins(e.other, late, "begun", 2)
 	}},
-	{"a run after a failed one is counted and finds what that left", []Feature{Records}, func(e *env) {
+	// The run is counted, and gets the value that the failed run has saved.
+	{"run after a failed run", []Feature{Records}, func(e *env) {
 		c := e.run("begun")
 		e.begins(e.store, c, "begun", 1)
 		e.release(e.store, e.failed(c, "failed", 1))
@@ -55,7 +56,8 @@ var runCases = []testCase{
 		e.release(e.other, e.failed(second, "failed twice", 2))
 		e.begins(e.store, e.run("again"), "failed twice", 3)
 	}},
-	{"a run after a crash is counted and finds the first value", []Feature{Records}, func(e *env) {
+	// The run is counted, and gets the value of the first run.
+	{"run after a crash", []Feature{Records}, func(e *env) {
 		c := e.run("begun")
 		c.TTL = e.units(1)
 		e.begins(e.store, c, "begun", 1)
@@ -66,20 +68,20 @@ var runCases = []testCase{
 		e.outlive(second.TTL)
 		e.begins(e.store, e.run("again"), "begun", 3)
 	}},
-	{"a run after a release without a record is counted", []Feature{Records}, func(e *env) {
+	{"run after a plain release", []Feature{Records}, func(e *env) {
 		c := e.run("begun")
 		e.begins(e.store, c, "begun", 1)
 		c.Record = nil
 		e.release(e.store, c)
 		e.begins(e.other, e.run("again"), "begun", 2)
 	}},
-	{"a release sets the count as given", []Feature{Records}, func(e *env) {
+	{"release sets the count", []Feature{Records}, func(e *env) {
 		c := e.run("begun")
 		e.begins(e.store, c, "begun", 1)
 		e.release(e.store, e.failed(c, "failed", 7))
 		e.begins(e.other, e.run("again"), "failed", 8)
 	}},
-	{"a stale holder does not overwrite a run in progress", []Feature{Records}, func(e *env) {
+	{"stale holder beside a run", []Feature{Records}, func(e *env) {
 		stale, next := e.run("begun"), e.run("again")
 		stale.TTL = e.units(1)
 		e.begins(e.store, stale, "begun", 1)
@@ -90,7 +92,7 @@ var runCases = []testCase{
 		e.release(e.other, e.done(next, "answer"))
 		e.answered(e.store, e.run("again"), "answer")
 	}},
-	{"a stale holder does not overwrite its successor's answer", []Feature{Records}, func(e *env) {
+	{"stale holder after an answer", []Feature{Records}, func(e *env) {
 		stale, next := e.run("begun"), e.run("again")
 		stale.TTL = e.units(1)
 		e.begins(e.store, stale, "begun", 1)
@@ -100,7 +102,8 @@ var runCases = []testCase{
 		e.notReleased(e.store, e.done(stale, "stale"))
 		e.answered(e.store, e.run("again"), "answer")
 	}},
-	{"a run whose hold has expired saves its answer if no other has begun", []Feature{Records}, func(e *env) {
+	// A run whose hold has expired saves its answer if no other run has begun.
+	{"expired run saves its answer", []Feature{Records}, func(e *env) {
 		late, plain := e.run("begun"), e.exclusive()
 		late.TTL = e.units(1)
 		e.begins(e.store, late, "begun", 1)
@@ -115,7 +118,8 @@ var runCases = []testCase{
 		e.answered(e.other, e.run("again"), "answer")
 		e.isFree()
 	}},
-	{"a run that was given back saves its answer if no other has begun", []Feature{Records}, func(e *env) {
+	// A run whose hold was released saves its answer if no other run has begun.
+	{"released run saves its answer", []Feature{Records}, func(e *env) {
 		c := e.run("begun")
 		e.begins(e.store, c, "begun", 1)
 		plain := c
@@ -125,7 +129,7 @@ var runCases = []testCase{
 		e.notReleased(e.store, plain)
 		e.answered(e.other, e.run("again"), "answer")
 	}},
-	{"a run whose hold has expired saves that it failed", []Feature{Records}, func(e *env) {
+	{"expired run saves its failure", []Feature{Records}, func(e *env) {
 		late := e.run("begun")
 		late.TTL = e.units(1)
 		e.begins(e.store, late, "begun", 1)
@@ -137,7 +141,8 @@ var runCases = []testCase{
 		e.release(e.other, e.done(second, "answer"))
 		e.answered(e.store, e.run("again"), "answer")
 	}},
-	{"a run whose hold has expired saves nothing after its record has ended", []Feature{Records}, func(e *env) {
+	// After its record has expired, such a run saves nothing.
+	{"expired run with expired record", []Feature{Records}, func(e *env) {
 		late := e.run("begun")
 		late.TTL, late.Record.Retain = e.units(1), e.units(1)
 		e.begins(e.store, late, "begun", 1)
@@ -145,7 +150,8 @@ var runCases = []testCase{
 		e.notReleased(e.store, e.done(late, "late"))
 		e.begins(e.other, e.run("anew"), "anew", 1)
 	}},
-	{"a run whose hold has expired saves nothing after another has begun and died", []Feature{Records}, func(e *env) {
+	// After another run has begun, such a run saves nothing, even if that holder died.
+	{"expired run after another run", []Feature{Records}, func(e *env) {
 		stale, next := e.run("begun"), e.run("again")
 		stale.TTL, next.TTL = e.units(1), e.units(1)
 		e.begins(e.store, stale, "begun", 1)
@@ -156,7 +162,7 @@ var runCases = []testCase{
 		e.release(e.other, e.done(next, "answer"))
 		e.answered(e.store, e.run("again"), "answer")
 	}},
-	{"a run whose hold has expired saves its answer after another was undone", []Feature{Records}, func(e *env) {
+	{"expired run after an undone run", []Feature{Records}, func(e *env) {
 		late := e.run("begun")
 		late.TTL = e.units(1)
 		e.begins(e.store, late, "begun", 1)
@@ -171,7 +177,7 @@ var runCases = []testCase{
 		e.release(e.store, e.done(late, "answer"))
 		e.answered(e.other, e.run("again"), "answer")
 	}},
-	{"an answer that is saved after its hold has expired wakes all its waiters", []Feature{Records, Watching}, func(e *env) {
+	{"expired run wakes its waiters", []Feature{Records, Watching}, func(e *env) {
 		late, plain, w := e.run("begun"), e.exclusive(), e.run("again")
 		late.TTL = e.units(1)
 		e.begins(e.store, late, "begun", 1)
@@ -184,21 +190,21 @@ var runCases = []testCase{
 		e.wakes(woken)
 		e.answered(e.other, w, "answer")
 	}},
-	{"a stranger writes nothing", []Feature{Records}, func(e *env) {
+	{"stranger writes nothing", []Feature{Records}, func(e *env) {
 		c := e.run("begun")
 		e.begins(e.store, c, "begun", 1)
 		e.notReleased(e.other, e.done(e.run("again"), "strange"))
 		e.release(e.store, e.done(c, "answer"))
 		e.answered(e.other, e.run("again"), "answer")
 	}},
-	{"a run of readers or permits is a run", []Feature{Records, Permits}, func(e *env) {
+	{"run of a permit", []Feature{Records, Permits}, func(e *env) {
 		c := e.permits(1, 2)
 		c.Record = &store.Record{Value: []byte("begun"), Retain: e.long}
 		e.begins(e.store, c, "begun", 1)
 		e.release(e.store, e.done(c, "answer"))
 		e.answered(e.other, e.run("again"), "answer")
 	}},
-	{"an answered key can be kept busy as well", []Feature{Records, Keeping}, func(e *env) {
+	{"answer with Keep", []Feature{Records, Keeping}, func(e *env) {
 		c := e.run("begun")
 		e.begins(e.store, c, "begun", 1)
 		e.release(e.store, keeping(e.done(c, "answer"), e.long))

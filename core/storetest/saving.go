@@ -4,7 +4,8 @@ import "github.com/lockkit/lockkit/core/store"
 
 // savingCases test the step that saves a record and releases the hold.
 var savingCases = []testCase{
-	{"saving an answer twice is answered as once", []Feature{Records}, func(e *env) {
+	// The second release gets the same result as the first.
+	{"answer saved twice", []Feature{Records}, func(e *env) {
 		c := e.run("begun")
 		e.begins(e.store, c, "begun", 1)
 		for range 3 {
@@ -21,7 +22,7 @@ var savingCases = []testCase{
 		}
 		e.begins(e.other, e.run("again"), "failed", 2)
 	}},
-	{"saving an answer twice is answered as once while another owner holds the key", []Feature{Records}, func(e *env) {
+	{"answer saved twice beside a holder", []Feature{Records}, func(e *env) {
 		c, plain := e.run("begun"), e.exclusive()
 		e.begins(e.store, c, "begun", 1)
 		e.release(e.store, e.done(c, "answer"))
@@ -30,7 +31,7 @@ var savingCases = []testCase{
 		e.isHeld()
 		e.extend(e.other, plain)
 	}},
-	{"saving an answer twice keeps the key busy once", []Feature{Records, Keeping}, func(e *env) {
+	{"answer with Keep saved twice", []Feature{Records, Keeping}, func(e *env) {
 		c := e.run("begun")
 		e.begins(e.store, c, "begun", 1)
 		e.release(e.store, keeping(e.done(c, "answer"), e.units(1)))
@@ -38,7 +39,8 @@ var savingCases = []testCase{
 		e.outlive(e.units(1))
 		e.isFree()
 	}},
-	{"saving an answer twice is not answered as once when another run has begun", []Feature{Records}, func(e *env) {
+	// A repeated release is lost if another run has begun since.
+	{"failure saved again after a run", []Feature{Records}, func(e *env) {
 		c, next := e.run("begun"), e.run("again")
 		first := e.failed(c, "failed", 1)
 		e.begins(e.store, c, "begun", 1)
@@ -49,7 +51,7 @@ var savingCases = []testCase{
 		e.notReleased(e.store, first)
 		e.begins(e.other, e.run("once more"), "failed", 2)
 	}},
-	{"a release without a record is lost after one with", []Feature{Records}, func(e *env) {
+	{"plain release after an answer", []Feature{Records}, func(e *env) {
 		c, plain := e.run("begun"), store.Claim{}
 		e.begins(e.store, c, "begun", 1)
 		e.release(e.store, e.done(c, "answer"))
@@ -58,7 +60,7 @@ var savingCases = []testCase{
 		e.notReleased(e.store, plain)
 		e.answered(e.other, e.run("again"), "answer")
 	}},
-	{"a repeated release with another answer is lost", []Feature{Records}, func(e *env) {
+	{"second release with another answer", []Feature{Records}, func(e *env) {
 		c := e.run("begun")
 		e.begins(e.store, c, "begun", 1)
 		e.release(e.store, e.done(c, "answer"))
@@ -66,7 +68,7 @@ var savingCases = []testCase{
 		e.notReleased(e.store, e.failed(c, "answer", 1))
 		e.answered(e.other, e.run("again"), "answer")
 	}},
-	{"a claim that only waits saves nothing", []Feature{Records}, func(e *env) {
+	{"waiting claim saves nothing", []Feature{Records}, func(e *env) {
 		c, w := e.run("begun"), e.run("waits")
 		w.Wait = true
 		e.begins(e.store, c, "begun", 1)
@@ -75,14 +77,14 @@ var savingCases = []testCase{
 		e.release(e.store, e.failed(c, "failed", 1))
 		e.begins(e.other, e.run("again"), "failed", 2)
 	}},
-	{"a hold that began without a record saves one", []Feature{Records}, func(e *env) {
+	{"plain hold saves a record", []Feature{Records}, func(e *env) {
 		c := e.exclusive()
 		e.acquire(e.store, c)
 		e.release(e.store, e.done(c, "answer"))
 		e.answered(e.other, e.run("again"), "answer")
 		e.isFree()
 	}},
-	{"a record that is kept for no time is forgotten", []Feature{Records}, func(e *env) {
+	{"record with a Retain of zero", []Feature{Records}, func(e *env) {
 		c := e.run("begun")
 		e.begins(e.store, c, "begun", 1)
 		last := e.failed(c, "failed", 1)
@@ -90,7 +92,7 @@ var savingCases = []testCase{
 		e.release(e.store, last)
 		e.begins(e.other, e.run("anew"), "anew", 1)
 	}},
-	{"a shorter record is kept for as long as it says", []Feature{Records}, func(e *env) {
+	{"record with a shorter Retain", []Feature{Records}, func(e *env) {
 		c := e.run("begun")
 		e.begins(e.store, c, "begun", 1)
 		last := e.done(c, "answer")
@@ -99,7 +101,7 @@ var savingCases = []testCase{
 		e.outlive(last.Record.Retain)
 		e.begins(e.other, e.run("anew"), "anew", 1)
 	}},
-	{"an extension does not shorten the life of a record", []Feature{Records}, func(e *env) {
+	{"extension never shortens a record", []Feature{Records}, func(e *env) {
 		c := e.run("begun")
 		c.TTL = e.units(9)
 		e.begins(e.store, c, "begun", 1)
@@ -108,7 +110,7 @@ var savingCases = []testCase{
 		e.outlive(c.TTL)
 		e.begins(e.other, e.run("again"), "begun", 2)
 	}},
-	{"a run outlasts its record", []Feature{Records}, func(e *env) {
+	{"run outlasts its record", []Feature{Records}, func(e *env) {
 		c := e.run("begun")
 		c.Record.Retain = e.units(1)
 		e.begins(e.store, c, "begun", 1)
@@ -118,7 +120,7 @@ var savingCases = []testCase{
 		e.release(e.store, e.done(c, "answer"))
 		e.answered(e.other, e.run("again"), "answer")
 	}},
-	{"a fair run that waits has its place", []Feature{Records, Fair}, func(e *env) {
+	{"waiting fair run has its place", []Feature{Records, Fair}, func(e *env) {
 		c, w := e.exclusive(), e.run("begun")
 		w.Fair, w.Wait = true, true
 		e.acquire(e.store, c)
@@ -127,7 +129,7 @@ var savingCases = []testCase{
 		e.busy(e.store, e.fair())
 		e.begins(e.other, w, "begun", 1)
 	}},
-	{"a finished record wakes a fair run and a waiter for the key", []Feature{Records, Fair, Watching}, func(e *env) {
+	{"record wakes fair run and waiter", []Feature{Records, Fair, Watching}, func(e *env) {
 		c, answered, admitted := e.run("begun"), e.run("again"), e.waiting()
 		answered.Wait, answered.Fair = true, true
 		e.begins(e.store, c, "begun", 1)

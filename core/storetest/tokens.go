@@ -21,7 +21,7 @@ var tokenCases = []testCase{
 		e.outlive(c.TTL)
 		e.grows(e.other, g.Token)
 	}},
-	{"tokens grow while the key is forgotten", []Feature{Fencing}, func(e *env) {
+	{"tokens grow over a forgotten key", []Feature{Fencing}, func(e *env) {
 		var last uint64
 		for range 3 {
 			last = e.grows(e.store, last)
@@ -36,7 +36,7 @@ var tokenCases = []testCase{
 		e.release(e.other, r)
 		e.grows(e.store, last)
 	}},
-	{"a token is the same for all holds of an owner", []Feature{Fencing, Reentry}, func(e *env) {
+	{"same token for nested holds", []Feature{Fencing, Reentry}, func(e *env) {
 		c := e.exclusive()
 		g := e.acquire(e.store, c)
 		inner := nested(c)
@@ -45,12 +45,12 @@ var tokenCases = []testCase{
 		e.sameToken(e.store, nested(c), g.Token)
 		e.sameToken(e.other, inner, g.Token)
 	}},
-	{"a token is the same for a claim that joins", []Feature{Fencing, Joining}, func(e *env) {
+	{"same token for a joining claim", []Feature{Fencing, Joining}, func(e *env) {
 		c := e.exclusive()
 		g := e.acquire(e.store, c)
 		e.sameToken(e.other, joining(e.exclusive(), c), g.Token)
 	}},
-	{"a new token follows the holds of an owner", []Feature{Fencing, Reentry}, func(e *env) {
+	{"new token after nested holds", []Feature{Fencing, Reentry}, func(e *env) {
 		c := e.exclusive()
 		inner := nested(c)
 		g := e.acquire(e.store, c)
@@ -66,7 +66,7 @@ var tokenCases = []testCase{
 	{"permits have no token", []Feature{Fencing, Permits}, func(e *env) {
 		e.sameToken(e.store, e.permits(2, 3), 0)
 	}},
-	{"a reader inside an exclusive hold has no token", []Feature{Fencing, Reentry, Shared}, func(e *env) {
+	{"no token for a nested reader", []Feature{Fencing, Reentry, Shared}, func(e *env) {
 		c := e.exclusive()
 		g := e.acquire(e.store, c)
 		r := nested(c)
@@ -74,7 +74,7 @@ var tokenCases = []testCase{
 		e.sameToken(e.store, r, 0)
 		e.sameToken(e.store, nested(c), g.Token)
 	}},
-	{"a claim gets at least the token that it asks for", []Feature{Fencing}, func(e *env) {
+	{"grant has at least MinToken", []Feature{Fencing}, func(e *env) {
 		c := e.exclusive()
 		c.MinToken = e.grows(e.store, 0) + minute
 		if g := e.acquire(e.other, c); g.Token < c.MinToken {
@@ -83,7 +83,7 @@ var tokenCases = []testCase{
 			e.sameToken(e.store, c, g.Token)
 		}
 	}},
-	{"tokens stay above one that was asked for", []Feature{Fencing}, func(e *env) {
+	{"tokens stay above an earlier MinToken", []Feature{Fencing}, func(e *env) {
 		c := e.exclusive()
 		c.MinToken = e.grows(e.store, 0) + minute
 		g := e.acquire(e.store, c)
@@ -92,7 +92,7 @@ var tokenCases = []testCase{
 		e.sleep(e.units(2))
 		e.grows(e.store, last)
 	}},
-	{"tokens stay above one that was asked for by a hold that expired", []Feature{Fencing}, func(e *env) {
+	{"tokens stay above an expired MinToken", []Feature{Fencing}, func(e *env) {
 		c := e.exclusive()
 		c.TTL = e.units(1)
 		c.MinToken = e.grows(e.store, 0) + minute
@@ -100,7 +100,7 @@ var tokenCases = []testCase{
 		e.outlive(c.TTL)
 		e.grows(e.other, g.Token)
 	}},
-	{"asking for less than the next token changes nothing", []Feature{Fencing}, func(e *env) {
+	{"MinToken below the next token", []Feature{Fencing}, func(e *env) {
 		c := e.exclusive()
 		last := e.grows(e.store, 0)
 		c.MinToken = 1
@@ -108,7 +108,7 @@ var tokenCases = []testCase{
 			e.Errorf("got token %d, want more than %d", g.Token, last)
 		}
 	}},
-	{"asking again for a higher token raises it", []Feature{Fencing}, func(e *env) {
+	{"repeated claim raises the token", []Feature{Fencing}, func(e *env) {
 		c := e.exclusive()
 		g := e.acquire(e.store, c)
 		raised := c
@@ -121,7 +121,7 @@ var tokenCases = []testCase{
 		e.release(e.store, c)
 		e.grows(e.other, higher.Token)
 	}},
-	{"a refused claim does not use up what it asks for", []Feature{Fencing}, func(e *env) {
+	{"MinToken of a refused claim", []Feature{Fencing}, func(e *env) {
 		c, late := e.exclusive(), e.exclusive()
 		g := e.acquire(e.store, c)
 		late.MinToken = g.Token + minute

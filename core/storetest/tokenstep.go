@@ -9,40 +9,41 @@ import (
 )
 
 // stepCases test all tokens that belong to a grant: the token in the Grant, and the
-// tokens of the leases to which a Locker passes the hold on.
+// tokens of the leases to which a Locker passes the hold on. No other grant has one of
+// these tokens.
 //
 // If tokens are times, the clock soon passes all tokens of a grant. So many cases begin
 // with a token that is ahead of the clock.
 var stepCases = []testCase{
-	{"a grant right after a release has tokens of its own", []Feature{Fencing}, func(e *env) {
+	{"grant after a release", []Feature{Fencing}, func(e *env) {
 		last := e.passes(e.store, e.exclusive(), 0)
 		for range 20 {
 			last = e.passes(e.other, e.exclusive(), last)
 			last = e.passes(e.store, e.exclusive(), last)
 		}
 	}},
-	{"so has one after a release while they are ahead of the clock", []Feature{Fencing}, func(e *env) {
+	{"grant ahead of the clock", []Feature{Fencing}, func(e *env) {
 		c := e.ahead()
 		last := e.passes(e.store, c, 0)
 		for range 5 {
 			last = e.passes(e.other, e.exclusive(), last)
 		}
 	}},
-	{"so has one after the key was forgotten", []Feature{Fencing}, func(e *env) {
+	{"grant after the key was forgotten", []Feature{Fencing}, func(e *env) {
 		last := e.passes(e.store, e.ahead(), 0)
 		for range 3 {
 			e.sleep(e.units(2))
 			last = e.passes(e.other, e.exclusive(), last)
 		}
 	}},
-	{"so has one after an expiry", []Feature{Fencing}, func(e *env) {
+	{"grant after an expiry", []Feature{Fencing}, func(e *env) {
 		c := e.ahead()
 		c.TTL = e.units(1)
 		g := e.acquire(e.store, c)
 		e.outlive(c.TTL)
 		e.passes(e.other, e.exclusive(), g.Token)
 	}},
-	{"so has one after an expiry that a waiter was there to see", []Feature{Fencing}, func(e *env) {
+	{"waiter granted after an expiry", []Feature{Fencing}, func(e *env) {
 		c, w := e.ahead(), e.waiting()
 		c.TTL = e.units(9)
 		g := e.acquire(e.store, c)
@@ -50,7 +51,7 @@ var stepCases = []testCase{
 		e.outlive(c.TTL)
 		e.passes(e.other, w, g.Token)
 	}},
-	{"so has a waiter", []Feature{Fencing, Watching}, func(e *env) {
+	{"waiter granted after a release", []Feature{Fencing, Watching}, func(e *env) {
 		for _, c := range []store.Claim{e.exclusive(), e.ahead()} {
 			w := e.waiting()
 			g := e.acquire(e.store, c)
@@ -63,7 +64,7 @@ var stepCases = []testCase{
 			e.passes(e.store, e.exclusive(), last)
 		}
 	}},
-	{"so has a fair waiter", []Feature{Fencing, Fair}, func(e *env) {
+	{"fair waiter granted after a release", []Feature{Fencing, Fair}, func(e *env) {
 		for _, c := range []store.Claim{e.exclusive(), e.ahead()} {
 			first, second := e.fair(), e.fair()
 			g := e.acquire(e.store, c)
@@ -74,7 +75,8 @@ var stepCases = []testCase{
 			e.passes(e.store, second, last)
 		}
 	}},
-	{"so has a waiter that the store may admit by itself", []Feature{Fencing, Watching}, func(e *env) {
+	// The store may admit this waiter without a further request.
+	{"waiter with Push", []Feature{Fencing, Watching}, func(e *env) {
 		for _, c := range []store.Claim{e.exclusive(), e.ahead()} {
 			w := e.waiting()
 			w.Push = true
@@ -87,7 +89,7 @@ var stepCases = []testCase{
 			e.passes(e.store, e.exclusive(), last)
 		}
 	}},
-	{"so has one after others have asked in vain", []Feature{Fencing}, func(e *env) {
+	{"grant after refused claims", []Feature{Fencing}, func(e *env) {
 		for _, c := range []store.Claim{e.exclusive(), e.ahead()} {
 			w := e.waiting()
 			g := e.acquire(e.store, c)
@@ -99,7 +101,7 @@ var stepCases = []testCase{
 			e.passes(e.other, e.exclusive(), g.Token)
 		}
 	}},
-	{"so has one after readers", []Feature{Fencing, Shared}, func(e *env) {
+	{"grant after readers", []Feature{Fencing, Shared}, func(e *env) {
 		c := e.ahead()
 		g := e.acquire(e.store, c)
 		e.release(e.store, c)
@@ -110,7 +112,7 @@ var stepCases = []testCase{
 		}
 		e.passes(e.store, e.exclusive(), g.Token)
 	}},
-	{"so has one after an extension", []Feature{Fencing}, func(e *env) {
+	{"grant after an extension", []Feature{Fencing}, func(e *env) {
 		for _, c := range []store.Claim{e.exclusive(), e.ahead()} {
 			g := e.acquire(e.store, c)
 			for range 3 {
@@ -121,14 +123,14 @@ var stepCases = []testCase{
 			e.passes(e.other, e.exclusive(), g.Token)
 		}
 	}},
-	{"so has one after what was kept", []Feature{Fencing, Keeping}, func(e *env) {
+	{"grant after a kept key", []Feature{Fencing, Keeping}, func(e *env) {
 		c, next := e.ahead(), e.exclusive()
 		g := e.acquire(e.store, c)
 		e.release(e.store, keeping(c, e.units(1)))
 		e.becomesFree(e.other, next)
 		e.passes(e.other, next, g.Token)
 	}},
-	{"so has one after a run", []Feature{Fencing, Records}, func(e *env) {
+	{"grant after a run", []Feature{Fencing, Records}, func(e *env) {
 		c := e.run("begun")
 		c.MinToken = e.ahead().MinToken
 		g := e.acquire(e.store, c)
@@ -139,7 +141,7 @@ var stepCases = []testCase{
 		e.release(e.other, e.done(again, "answer"))
 		e.passes(e.store, e.exclusive(), second.Token)
 	}},
-	{"so has one after a run that was taken back", []Feature{Fencing, Records}, func(e *env) {
+	{"grant after an undone run", []Feature{Fencing, Records}, func(e *env) {
 		for _, c := range []store.Claim{e.exclusive(), e.ahead()} {
 			c.Record = e.run("begun").Record
 			g := e.acquire(e.store, c)
@@ -149,7 +151,7 @@ var stepCases = []testCase{
 			e.passes(e.other, e.exclusive(), g.Token)
 		}
 	}},
-	{"the same claim again uses up no token", []Feature{Fencing}, func(e *env) {
+	{"repeated claim uses no token", []Feature{Fencing}, func(e *env) {
 		for _, c := range []store.Claim{e.exclusive(), e.ahead()} {
 			g := e.acquire(e.store, c)
 			g.Token = e.sameToken(e.store, c, g.Token)
@@ -158,7 +160,7 @@ var stepCases = []testCase{
 			e.passes(e.other, e.exclusive(), g.Token)
 		}
 	}},
-	{"further holds of the owner use up none", []Feature{Fencing, Reentry}, func(e *env) {
+	{"nested holds use no token", []Feature{Fencing, Reentry}, func(e *env) {
 		for _, c := range []store.Claim{e.exclusive(), e.ahead()} {
 			g := e.acquire(e.store, c)
 			for range 3 {
@@ -171,7 +173,7 @@ var stepCases = []testCase{
 			e.passes(e.other, e.exclusive(), g.Token)
 		}
 	}},
-	{"a claim that joins uses up none", []Feature{Fencing, Joining}, func(e *env) {
+	{"joining claim uses no token", []Feature{Fencing, Joining}, func(e *env) {
 		for _, c := range []store.Claim{e.exclusive(), e.ahead()} {
 			joins := joining(e.exclusive(), c)
 			g := e.acquire(e.store, c)
@@ -182,7 +184,8 @@ var stepCases = []testCase{
 			e.passes(e.store, e.exclusive(), g.Token)
 		}
 	}},
-	{"the tokens after one that was asked for are the grant's", []Feature{Fencing}, func(e *env) {
+	// The next grant begins after all tokens of a grant with a MinToken.
+	{"grant owns tokens after MinToken", []Feature{Fencing}, func(e *env) {
 		c := e.ahead()
 		g := e.acquire(e.store, c)
 		if g.Token < c.MinToken {
@@ -193,7 +196,8 @@ var stepCases = []testCase{
 		next.MinToken = g.Token + 1 // a token that the last grant has
 		e.passes(e.other, next, g.Token)
 	}},
-	{"so are those after one to which the grant was raised", []Feature{Fencing}, func(e *env) {
+	// The same holds after a repeated claim has raised the token.
+	{"grant owns tokens after a raise", []Feature{Fencing}, func(e *env) {
 		c := e.ahead()
 		g := e.acquire(e.store, c)
 		raised := c
@@ -207,12 +211,13 @@ var stepCases = []testCase{
 		e.release(e.store, c)
 		e.passes(e.other, e.exclusive(), g.Token)
 	}},
-	{"all tokens are below 2^53", []Feature{Fencing}, func(e *env) {
+	{"tokens fit in 53 bits", []Feature{Fencing}, func(e *env) {
 		if last := e.passes(e.store, e.exclusive(), 0) + store.TokenStep - 1; last >= 1<<53 {
 			e.Errorf("token %d belongs to the grant", last)
 		}
 	}},
-	{"a token from which a grant would reach 2^53 cannot be asked for", []Feature{Fencing}, func(e *env) {
+	// A MinToken with which a token of the grant would reach 2^53 is refused.
+	{"MinToken too large", []Feature{Fencing}, func(e *env) {
 		last := e.passes(e.store, e.exclusive(), 0)
 		for _, least := range []uint64{1<<53 - store.TokenStep + 1, 1 << 53, 1 << 63, math.MaxUint64} {
 			c := e.exclusive()

@@ -4,14 +4,15 @@ import "github.com/lockkit/lockkit/core/store"
 
 // undoCases test runs that are undone because their work never began.
 var undoCases = []testCase{
-	{"a first run that is undone leaves no record", []Feature{Records}, func(e *env) {
+	{"undone first run leaves no record", []Feature{Records}, func(e *env) {
 		c := e.run("never")
 		e.begins(e.store, c, "never", 1)
 		e.release(e.store, undone(c))
 		e.isFree()
 		e.begins(e.other, e.run("begun"), "begun", 1)
 	}},
-	{"a second run that is undone leaves what it found", []Feature{Records}, func(e *env) {
+	// An undone second run leaves the record of the first run.
+	{"undone run leaves the earlier record", []Feature{Records}, func(e *env) {
 		c := e.run("begun")
 		e.begins(e.store, c, "begun", 1)
 		e.release(e.store, e.failed(c, "failed", 1))
@@ -22,7 +23,7 @@ var undoCases = []testCase{
 		}
 		e.begins(e.store, e.run("again"), "failed", 2)
 	}},
-	{"a run after a crash that is undone leaves the count of the crash", []Feature{Records}, func(e *env) {
+	{"undone run after a crash", []Feature{Records}, func(e *env) {
 		c, never := e.run("begun"), e.run("never")
 		c.TTL = e.units(1)
 		e.begins(e.store, c, "begun", 1)
@@ -31,7 +32,8 @@ var undoCases = []testCase{
 		e.release(e.other, undone(never))
 		e.begins(e.store, e.run("again"), "begun", 2)
 	}},
-	{"a run that is undone leaves a record its end", []Feature{Records}, func(e *env) {
+	// An undo does not renew the time for which the earlier record is stored.
+	{"undone run leaves the retention", []Feature{Records}, func(e *env) {
 		c, never := e.run("begun"), e.run("never")
 		e.begins(e.store, c, "begun", 1)
 		last := e.failed(c, "failed", 1)
@@ -42,7 +44,7 @@ var undoCases = []testCase{
 		e.outlive(last.Record.Retain)
 		e.begins(e.store, e.run("anew"), "anew", 1)
 	}},
-	{"a run that is undone after the end of what it found leaves no record", []Feature{Records}, func(e *env) {
+	{"undone run of an expired record", []Feature{Records}, func(e *env) {
 		c, never := e.run("begun"), e.run("never")
 		e.begins(e.store, c, "begun", 1)
 		last := e.failed(c, "failed", 1)
@@ -54,7 +56,8 @@ var undoCases = []testCase{
 		e.release(e.other, undone(never))
 		e.begins(e.store, e.run("anew"), "anew", 1)
 	}},
-	{"a run that is undone leaves what was saved before it to callers that save it again", []Feature{Records}, func(e *env) {
+	// A repeated release of the earlier run is answered like the first release.
+	{"record saved again after an undo", []Feature{Records}, func(e *env) {
 		c, never := e.run("begun"), e.run("never")
 		e.begins(e.store, c, "begun", 1)
 		e.release(e.store, e.failed(c, "failed", 1))
@@ -63,7 +66,7 @@ var undoCases = []testCase{
 		e.release(e.store, e.failed(c, "failed", 1))
 		e.begins(e.other, e.run("again"), "failed", 2)
 	}},
-	{"a run that is undone leaves a record that counts none", []Feature{Records}, func(e *env) {
+	{"undone run after a zero count", []Feature{Records}, func(e *env) {
 		c, never := e.run("begun"), e.run("never")
 		e.begins(e.store, c, "begun", 1)
 		e.release(e.store, e.failed(c, "left", 0))
@@ -71,7 +74,7 @@ var undoCases = []testCase{
 		e.release(e.other, undone(never))
 		e.begins(e.store, e.run("again"), "left", 1)
 	}},
-	{"a run is undone after its hold has expired", []Feature{Records}, func(e *env) {
+	{"undo of an expired run", []Feature{Records}, func(e *env) {
 		first, second := e.run("never"), e.run("never")
 		first.TTL, second.TTL = e.units(1), e.units(1)
 		e.begins(e.store, first, "never", 1)
@@ -85,7 +88,7 @@ var undoCases = []testCase{
 		e.notReleased(e.store, undone(second))
 		e.begins(e.other, e.run("again"), "failed", 2)
 	}},
-	{"a run is undone after its hold has expired while another owner holds the key", []Feature{Records}, func(e *env) {
+	{"undo beside another holder", []Feature{Records}, func(e *env) {
 		never, plain := e.run("never"), e.exclusive()
 		never.TTL = e.units(1)
 		e.begins(e.store, never, "never", 1)
@@ -96,7 +99,7 @@ var undoCases = []testCase{
 		e.release(e.other, plain)
 		e.begins(e.store, e.run("begun"), "begun", 1)
 	}},
-	{"a run is not undone after another one has begun", []Feature{Records}, func(e *env) {
+	{"undo after another run", []Feature{Records}, func(e *env) {
 		stale, next := e.run("begun"), e.run("again")
 		stale.TTL = e.units(1)
 		e.begins(e.store, stale, "begun", 1)
@@ -110,7 +113,7 @@ var undoCases = []testCase{
 		e.notReleased(e.store, undone(stale))
 		e.begins(e.store, e.run("once more"), "begun", 3)
 	}},
-	{"a run is not undone after its answer was saved", []Feature{Records}, func(e *env) {
+	{"undo after the answer", []Feature{Records}, func(e *env) {
 		c := e.run("begun")
 		e.begins(e.store, c, "begun", 1)
 		e.release(e.store, e.done(c, "answer"))
@@ -123,7 +126,7 @@ var undoCases = []testCase{
 		e.notReleased(e.store, undone(c))
 		e.begins(e.other, e.run("again"), "failed", 2)
 	}},
-	{"a run that is undone twice is taken back once", []Feature{Records}, func(e *env) {
+	{"run undone twice", []Feature{Records}, func(e *env) {
 		c, never := e.run("begun"), e.run("never")
 		e.begins(e.store, c, "begun", 1)
 		e.release(e.store, e.failed(c, "failed", 3))
@@ -134,7 +137,7 @@ var undoCases = []testCase{
 		}
 		e.begins(e.store, e.run("again"), "failed", 4)
 	}},
-	{"an undo of what was never seen touches no record", []Feature{Records}, func(e *env) {
+	{"undo of an unknown run", []Feature{Records}, func(e *env) {
 		c := e.run("begun")
 		e.begins(e.store, c, "begun", 1)
 		e.notReleased(e.other, undone(e.run("strange")))
@@ -143,7 +146,7 @@ var undoCases = []testCase{
 		e.notReleased(e.other, undone(e.run("strange")))
 		e.begins(e.other, e.run("again"), "failed", 2)
 	}},
-	{"an undo of a claim that only waits touches no record", []Feature{Records, Watching}, func(e *env) {
+	{"undo of a waiting claim", []Feature{Records, Watching}, func(e *env) {
 		c, w := e.run("begun"), e.run("waits")
 		w.Wait = true
 		e.begins(e.store, c, "begun", 1)
@@ -153,13 +156,14 @@ var undoCases = []testCase{
 		e.release(e.store, c)
 		e.begins(e.other, e.run("again"), "begun", 2)
 	}},
-	{"a run that its undo has overtaken is refused and does not count", []Feature{Records, Tombstones}, func(e *env) {
+	// Such a run is refused, and not counted.
+	{"run overtaken by its undo", []Feature{Records, Tombstones}, func(e *env) {
 		c := e.run("never")
 		e.notReleased(e.store, undone(c))
 		e.refused(e.other, c, store.ErrLost)
 		e.begins(e.other, e.run("begun"), "begun", 1)
 	}},
-	{"a run that is undone after its hold has expired is refused when it comes again", []Feature{Records, Tombstones}, func(e *env) {
+	{"undone run repeated after its expiry", []Feature{Records, Tombstones}, func(e *env) {
 		c := e.run("never")
 		c.TTL = e.units(1)
 		e.begins(e.store, c, "never", 1)
@@ -169,7 +173,8 @@ var undoCases = []testCase{
 		e.refused(e.other, c, store.ErrLost)
 		e.begins(e.other, e.run("begun"), "begun", 1)
 	}},
-	{"an undo leaves a hold that began no run as a release does", []Feature{Records}, func(e *env) {
+	// An undo of a hold that began no run only releases the hold.
+	{"undo of a plain hold", []Feature{Records}, func(e *env) {
 		c, plain := e.run("begun"), e.exclusive()
 		e.begins(e.store, c, "begun", 1)
 		e.release(e.store, e.failed(c, "failed", 1))
@@ -178,7 +183,7 @@ var undoCases = []testCase{
 		e.isFree()
 		e.begins(e.store, e.run("again"), "failed", 2)
 	}},
-	{"an undo that saves a record saves it", []Feature{Records}, func(e *env) {
+	{"undo with a record", []Feature{Records}, func(e *env) {
 		c := e.run("begun")
 		e.begins(e.store, c, "begun", 1)
 		last := e.failed(c, "failed", 1)

@@ -9,13 +9,15 @@ import (
 
 // wakeCases test that the right waiters are woken, and that no waiter is forgotten.
 var wakeCases = []testCase{
-	{"a waiter that leaves when it is woken passes that on", []Feature{Watching}, func(e *env) {
+	// A woken waiter that leaves passes the wake-up on to the next waiter.
+	{"woken waiter leaves", []Feature{Watching}, func(e *env) {
 		e.leaveWhenWoken(e.waiting(), e.waiting())
 	}},
-	{"a fair waiter that leaves when it is woken passes that on", []Feature{Watching, Fair}, func(e *env) {
+	{"woken fair waiter leaves", []Feature{Watching, Fair}, func(e *env) {
 		e.leaveWhenWoken(e.fair(), e.fair())
 	}},
-	{"giving up an unknown claim wakes a waiter for a free key", []Feature{Watching, Places}, func(e *env) {
+	// If the key is free, such a release wakes a waiter.
+	{"release of an unknown lease", []Feature{Watching, Places}, func(e *env) {
 		crashed, w := e.exclusive(), e.waiting()
 		crashed.TTL = min(e.units(10), store.WaiterLife/2) // so that the waiter is remembered for longer
 		e.acquire(e.store, crashed)
@@ -25,13 +27,13 @@ var wakeCases = []testCase{
 		e.notReleased(e.store, e.exclusive())
 		e.wakes(woken)
 	}},
-	{"a waiter that comes too late is woken the next time", []Feature{Watching, Overtaking}, func(e *env) {
+	{"late waiter is woken again", []Feature{Watching, Overtaking}, func(e *env) {
 		e.comeTooLate(e.waiting())
 	}},
-	{"a fair waiter that comes too late is woken the next time", []Feature{Watching, Fair, Overtaking}, func(e *env) {
+	{"late fair waiter is woken again", []Feature{Watching, Fair, Overtaking}, func(e *env) {
 		e.comeTooLate(e.fair())
 	}},
-	{"a fair waiter that was overtaken is woken again", []Feature{Watching, Fair, Overtaking}, func(e *env) {
+	{"overtaken fair waiter is woken again", []Feature{Watching, Fair, Overtaking}, func(e *env) {
 		c, w, unfair := e.exclusive(), e.fair(), e.exclusive()
 		e.acquire(e.store, c)
 		e.busy(e.other, w)
@@ -45,23 +47,23 @@ var wakeCases = []testCase{
 		e.wakes(woken)
 		e.acquire(e.other, w)
 	}},
-	{"writers in line all get in by their wake-ups", []Feature{Watching}, func(e *env) {
+	{"wake-ups admit all writers", []Feature{Watching}, func(e *env) {
 		e.lineUp(5, true, e.waiting)
 	}},
-	{"fair writers in line all get in by their wake-ups", []Feature{Watching, Fair}, func(e *env) {
+	{"wake-ups admit all fair writers", []Feature{Watching, Fair}, func(e *env) {
 		e.lineUp(5, true, e.fair)
 	}},
-	{"readers behind a writer all get in by their wake-ups", []Feature{Watching, Shared}, func(e *env) {
+	{"wake-ups admit all readers", []Feature{Watching, Shared}, func(e *env) {
 		e.lineUp(5, false, func() store.Claim {
 			c := e.waiting()
 			c.Weight = 1
 			return c
 		})
 	}},
-	{"fair readers behind a writer all get in by their wake-ups", []Feature{Watching, Shared, Fair}, func(e *env) {
+	{"wake-ups admit all fair readers", []Feature{Watching, Shared, Fair}, func(e *env) {
 		e.lineUp(5, false, e.fairReader)
 	}},
-	{"permits that come free all find their waiters", []Feature{Watching, Permits}, func(e *env) {
+	{"wake-ups admit all permits", []Feature{Watching, Permits}, func(e *env) {
 		e.lineUp(4, false, func() store.Claim {
 			c := e.waiting()
 			c.Weight, c.Limit = 1, 4
@@ -107,7 +109,7 @@ var wakeCases = []testCase{
 		e.wakes(secondWoken)
 		e.retryWithin(e.busy(e.other, second), e.long)
 	}},
-	{"waiter of kept key keeps its place", []Feature{Watching, Keeping, Places, Overtaking}, func(e *env) {
+	{"woken waiter keeps its place", []Feature{Watching, Keeping, Places, Overtaking}, func(e *env) {
 		c, w, hasty := e.exclusive(), e.waiting(), e.exclusive()
 		e.acquire(e.store, c)
 		e.busy(e.other, w)

@@ -16,7 +16,7 @@ import (
 const patience = 20 * time.Second
 
 var watchCases = []testCase{
-	{"a release wakes a waiter in another process", []Feature{Watching}, func(e *env) {
+	{"release wakes another process", []Feature{Watching}, func(e *env) {
 		c, w := e.exclusive(), e.waiting()
 		e.acquire(e.store, c)
 		e.busy(e.other, w)
@@ -25,7 +25,7 @@ var watchCases = []testCase{
 		e.wakes(woken)
 		e.acquire(e.other, w)
 	}},
-	{"a release wakes a waiter in the same process", []Feature{Watching}, func(e *env) {
+	{"release wakes the same process", []Feature{Watching}, func(e *env) {
 		c, w := e.exclusive(), e.waiting()
 		e.acquire(e.store, c)
 		e.busy(e.store, w)
@@ -34,7 +34,7 @@ var watchCases = []testCase{
 		e.wakes(woken)
 		e.acquire(e.store, w)
 	}},
-	{"a watch is live when it is returned", []Feature{Watching}, func(e *env) {
+	{"watch is live when returned", []Feature{Watching}, func(e *env) {
 		for range 20 {
 			c, w := e.exclusive(), e.waiting()
 			e.acquire(e.store, c)
@@ -47,7 +47,7 @@ var watchCases = []testCase{
 			e.giveUp(e.other, w)
 		}
 	}},
-	{"a watch may be opened before the claim waits", []Feature{Watching}, func(e *env) {
+	{"watch opened before the claim", []Feature{Watching}, func(e *env) {
 		c, w := e.exclusive(), e.waiting()
 		e.acquire(e.store, c)
 		woken := e.watch(e.other, w)
@@ -55,7 +55,7 @@ var watchCases = []testCase{
 		e.release(e.store, c)
 		e.wakes(woken)
 	}},
-	{"a watch wakes again and again", []Feature{Watching, Overtaking}, func(e *env) {
+	{"watch wakes again and again", []Feature{Watching, Overtaking}, func(e *env) {
 		w := e.waiting()
 		woken := e.watch(e.other, w)
 		for range 3 {
@@ -68,7 +68,8 @@ var watchCases = []testCase{
 		}
 		e.acquire(e.other, w)
 	}},
-	{"a release does not wake the whole line", []Feature{Watching, Places}, func(e *env) {
+	// A release must not wake all waiters.
+	{"release wakes few waiters", []Feature{Watching, Places}, func(e *env) {
 		c := e.exclusive()
 		e.acquire(e.store, c)
 		var line []<-chan struct{}
@@ -98,7 +99,7 @@ var watchCases = []testCase{
 			e.Errorf("%d of %d waiters were woken by one release", n, len(line))
 		}
 	}},
-	{"a watch ends with its context", []Feature{Watching}, func(e *env) {
+	{"watch stops with its context", []Feature{Watching}, func(e *env) {
 		c, w := e.exclusive(), e.waiting()
 		e.acquire(e.store, c)
 		e.busy(e.other, w)
@@ -116,7 +117,7 @@ var watchCases = []testCase{
 		default:
 		}
 	}},
-	{"the end of one watch does not end another", []Feature{Watching}, func(e *env) {
+	{"one watch of two stops", []Feature{Watching}, func(e *env) {
 		c, w := e.exclusive(), e.waiting()
 		e.acquire(e.store, c)
 		e.busy(e.other, w)

@@ -146,6 +146,7 @@ func (c config) openSQL(ctx context.Context, closers *closers) (*sql.DB, error) 
 		return nil, fmt.Errorf("%s: %w", c.store, err)
 	}
 	closers.add(pool.Close)
+	pool.SetMaxIdleConns(20) // by default database/sql keeps only 2, and dials for further calls
 	if err := pool.PingContext(ctx); err != nil {
 		return nil, fmt.Errorf("%s: %w", c.store, err)
 	}

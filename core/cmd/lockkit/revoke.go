@@ -10,7 +10,7 @@ import (
 	"github.com/lockkit/lockkit/core/inspect"
 )
 
-var revokeCommand = command{"revoke", "revoke [flags] KEY HOLD                end a hold; its holder learns of it first", revoke}
+var revokeCommand = command{"revoke", "revoke [flags] KEY HOLD                end a hold; KEY stays taken for the rest of it", revoke}
 
 const revokeHelp = `usage: lockkit revoke [flags] KEY HOLD
 

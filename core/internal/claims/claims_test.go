@@ -43,7 +43,7 @@ func TestCheck(t *testing.T) {
 		{"a token of a reader", func(c *store.Claim) { c.Weight, c.MinToken = 1, 1 }, "a", store.ErrUnsupported, "not exclusive"},
 		{"a record kept for nothing", func(c *store.Claim) { c.Record = &store.Record{} }, "a", store.ErrInvalid, "at least 1ms"},
 		{"a record kept for less", func(c *store.Claim) { c.Record = &store.Record{Retain: -1} }, "ar", store.ErrInvalid, "at least 1ms"},
-		{"a record of more than 64 MiB", func(c *store.Claim) {
+		{"record above 64 MiB", func(c *store.Claim) {
 			c.Record = &store.Record{Retain: time.Hour, Value: make([]byte, 64<<20+1)}
 		}, "ar", store.ErrInvalid, "64 MiB"},
 		{"the most attempts", func(c *store.Claim) { c.Record = &store.Record{Retain: time.Hour, Attempt: math.MaxInt32} }, "", nil, ""},

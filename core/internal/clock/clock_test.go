@@ -7,9 +7,9 @@ import (
 	"github.com/lockkit/lockkit/core/internal/clock"
 )
 
-// TestTheClockAsks checks when a cached clock reads the machine's suspension, for
+// TestSparing checks when a cached clock reads the machine's suspension, for
 // hazard 4.
-func TestTheClockAsks(t *testing.T) {
+func TestSparing(t *testing.T) {
 	t.Parallel()
 	asked, asleep := 0, time.Duration(0)
 	since := clock.Sparing(func() time.Duration { asked++; return asleep })

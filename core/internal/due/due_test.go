@@ -9,7 +9,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/due"
 )
 
-func TestWhatIsDueFirstComesFirst(t *testing.T) {
+func TestQueue_Order(t *testing.T) {
 	t.Parallel()
 	type value struct {
 		at    time.Duration
@@ -55,7 +55,7 @@ func TestWhatIsDueFirstComesFirst(t *testing.T) {
 	}
 }
 
-func TestNothingIsAllocatedForEachValue(t *testing.T) {
+func TestQueue_Allocations(t *testing.T) {
 	var q due.Queue[int]
 	v := new(int)
 	at := time.Duration(0)

@@ -10,7 +10,7 @@ import (
 
 type member struct{ place fifo.Node[member] }
 
-func TestMembersStayInOrder(t *testing.T) {
+func TestQueue_Order(t *testing.T) {
 	t.Parallel()
 	var q fifo.Queue[member]
 	var in, out []*member // in order of arrival; members that have left may be pushed again

@@ -288,9 +288,9 @@ func TestGate(t *testing.T) {
 	})
 }
 
-// TestAnsweredMeanwhile makes a call fail and an answer arrive at the same moment. The
+// TestGate_AnsweredMeanwhile makes a call fail and an answer arrive at the same moment. The
 // gate is open afterwards.
-func TestAnsweredMeanwhile(t *testing.T) {
+func TestGate_AnsweredMeanwhile(t *testing.T) {
 	t.Parallel()
 	for range 10000 {
 		var g outage.Gate

@@ -1,6 +1,6 @@
 -- The shortcuts settle most acquires before the functions of state.lua are defined.
 -- Defining them costs the server more than the shortcuts. acquire.lua describes
--- KEYS, ARGV and the answers.
+-- KEYS, ARGV and the answers, and uses `value`.
 
 -- `value` is also nil if the key is a hash, so the SET below has NX. The SET uses pcall,
 -- because a server out of memory refuses it even if the key is a hash.

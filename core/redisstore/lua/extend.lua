@@ -1,4 +1,5 @@
--- Extend makes a live hold last for its TTL from now, and never shortens it.
+-- Extend makes a live hold last for its TTL from now, and never shortens it. `value` is
+-- from extend_shortcuts.lua, and `load`, `save` and `text` from state.lua.
 --
 -- KEYS[1]  the key
 -- ARGV     1 'extend', 2 lease, 3 TTL in ms

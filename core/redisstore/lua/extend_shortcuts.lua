@@ -1,5 +1,5 @@
 -- The shortcuts settle most extensions, see acquire_shortcuts.lua. extend.lua describes
--- KEYS, ARGV and the answers.
+-- KEYS, ARGV and the answers, and uses `value`.
 
 local value = redis.call('MGET', KEYS[1])[1]
 

@@ -2,7 +2,7 @@
 -- describes the key.
 --
 -- KEYS[1]  the key
--- ARGV     1 'show'
+-- ARGV     1 'show', 2 used by plain_show.lua only
 -- answer   {0, <time in ms>, <remaining ms of the key>, fields and values}; {0} if the key
 --          does not exist; {2} or WRONGTYPE if the key is not a lock
 

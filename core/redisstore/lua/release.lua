@@ -1,5 +1,7 @@
 -- Release ends a hold or a waiter's place. For a lease that is not held it writes a
--- tombstone, so that a late acquire is refused.
+-- tombstone, so that a late acquire is refused. `value`, `last` and `short` are from
+-- release_shortcuts.lua, and the functions on the state `s` from state.lua and
+-- waiters.lua.
 --
 -- KEYS[1]  the key
 -- ARGV     1 'release <flags> <id> <wake>', see waiters.lua; flags: u undo the run that

@@ -1,5 +1,6 @@
 -- The shortcuts settle most releases, see acquire_shortcuts.lua. release.lua describes
--- KEYS, ARGV and the answers.
+-- KEYS, ARGV and the answers. It uses `value`, `last` and `short`, and release_relay.lua
+-- the first two.
 
 local value, last = redis.call('MGET', KEYS[1])[1], tonumber(ARGV[4])
 local short = value and string.match(value, '^%d+ %S+ (%S+)$')

@@ -2,7 +2,7 @@
 -- record. It changes nothing.
 --
 -- KEYS[1]  the key
--- ARGV     1 'show'
+-- ARGV     1 'show', 2 used by plain_show.lua only
 -- answer   {OK, <time in us>, <field>, <value>, ...}, the fields as in clock.lua;
 --          {LOST} or WRONGTYPE if no Store wrote the value of the key
 

@@ -1,4 +1,6 @@
--- The functions that read, change and write the state of a key.
+-- The functions that read, change and write the state of a key. The state of a hash is
+-- in crowd.lua, which precedes this file and has `CROWD`, `LEASE`, `holding`, `glance`,
+-- `settle` and `scatter`.
 
 -- The weight and the limit of an exclusive claim.
 local ALL = 2147483647

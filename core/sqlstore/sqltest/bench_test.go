@@ -43,7 +43,9 @@ func together(b *testing.B, n int, fn func(ctx context.Context, goroutine int) e
 
 func newLocker(b *testing.B, d database) *core.Locker {
 	b.Helper()
-	locks, err := core.New(d.store(b), core.WithObserver(nil))
+	_, db := d.place(b)
+	db.SetMaxIdleConns(64) // by default database/sql keeps 2
+	locks, err := core.New(newStore(b, db, d), core.WithObserver(nil))
 	if err != nil {
 		b.Fatal(err)
 	}

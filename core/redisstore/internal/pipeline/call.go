@@ -22,7 +22,7 @@ type Call struct {
 	redis.Cmd
 	home     *sync.Pool // the pool for reuse
 	script   *Script    // nil if the call contains its text, or calls no script
-	once     once
+	payload  payload
 	key      name
 	optional bool          // the call is refused while the server is down
 	timed    bool          // the reply is replaced by the server's time
@@ -126,20 +126,20 @@ func (c *Call) again() *Call {
 	n := newCall(c.home, c.key)
 	n.script, n.length = c.script, c.length
 	n.optional, n.timed, n.asking, n.replicas, n.limit = c.optional, c.timed, c.asking, c.replicas, c.limit
-	n.once.bytes = c.once.bytes
+	n.payload.bytes = c.payload.bytes
 	n.words = append(n.words, c.words...)
-	n.words[slices.Index(n.words, any(&c.once))] = &n.once
+	n.words[slices.Index(n.words, any(&c.payload))] = &n.payload
 	return n
 }
 
 // withText returns c again, with the text of its script instead of its digest.
 func (c *Call) withText() *Call {
 	n := c.again()
-	n.script, n.once.bytes, n.words[0] = nil, c.script.source, "eval"
+	n.script, n.payload.bytes, n.words[0] = nil, c.script.source, "eval"
 	return n
 }
 
-// NoRetry implements redis.Cmder.
+// NoRetry implements redis.Cmder. The client then retries nothing of the call's flight.
 func (c *Call) NoRetry() bool { return true }
 
 // Clone implements redis.Cmder.

@@ -3,6 +3,7 @@ package pipeline_test
 import (
 	"context"
 	"errors"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -294,5 +295,52 @@ func TestALateTime(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestTimed_Allocations counts the allocations of a Timed call beyond those of a usual
+// call. There are three: the TIME, the client's list of both commands, and the reply. The
+// least of many counts is the one without the race detector's losses and other goroutines.
+func TestTimed_Allocations(t *testing.T) { // not parallel, because it counts the allocations of all goroutines
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", ContextTimeoutEnabled: true})
+	t.Cleanup(func() { client.Close() })
+	client.AddHook(granting{})
+	p := newPipeline(t, client)
+	least := func(call func() *pipeline.Call) float64 {
+		n := math.Inf(1)
+		for range 200 {
+			n = min(n, testing.AllocsPerRun(1, func() {
+				if _, err := p.Do(context.Background(), call()); err != nil {
+					t.Error(err)
+				}
+			}))
+		}
+		return n
+	}
+	key, value := []byte("{key}"), []byte("value")
+	usual := least(func() *pipeline.Call { return p.SetNX(key, value, 60_000) })
+	timed := least(func() *pipeline.Call { return p.SetNX(key, value, 60_000).Timed() })
+	if timed-usual > 3 {
+		t.Errorf("got %v allocations for a Timed call and %v for a usual one, want at most 3 more", timed, usual)
+	}
+}
+
+// granting is a hook that answers each SET and each TIME.
+type granting struct{}
+
+func (granting) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (granting) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(_ context.Context, cmd redis.Cmder) error {
+		cmd.(interface{ SetVal(any) }).SetVal("OK")
+		cmd.SetErr(nil)
+		return nil
+	}
+}
+
+func (h granting) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		cmds[1].(interface{ SetVal(time.Time) }).SetVal(time.Now())
+		return h.ProcessHook(nil)(ctx, cmds[0])
 	}
 }

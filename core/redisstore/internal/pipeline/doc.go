@@ -21,16 +21,34 @@
 // calls or 64 KiB, and sends them as one flight. A long value is sent alone. After 5 ms
 // a flight does not delay the calls in the queue any more. Three kinds of calls do not
 // wait in the queue. A call that waits for replicas or follows ASK has its own
-// connection. DoAll makes one flight for each server. A caller that cannot leave can
-// send its call itself, see sender.send.
+// connection. DoAll makes one flight for each server. A caller whose ctx is never done
+// sends its call itself, unless such a call has recently taken much longer than Limit.
 //
 // A flight is a group of commands that go-redis sends at once. These are the calls, a
 // TIME after them if a call is Timed, and a WAIT if a call waits for replicas. When the
 // client has returned, each call gets its outcome.
 //
+// # End of a call
+//
+// A call has the outcome that it gets first (Call.finish): from flight.land when the
+// client has returned, or ErrNoAnswer from sender.check after Limit. check does not see
+// a call with WAIT or ASK and the calls of DoAll, so their ctx is Bounded. A caller
+// whose ctx is done takes a reply that has arrived, and otherwise leaves (Call.await).
+// Other flights go on until their flightContext ends: when the client has returned, at
+// the first check after the deadline, or when the only caller has left (sender.left).
+//
 // # Sent or not
 //
-// A call provides its bytes once, see once.go. If the client has returned and never
+// The states of a call's payload, and who changes them:
+//
+//	fresh ─── client: MarshalBinary ──────────────────────→ written: may have been sent
+//	 │ │                                                       ↑
+//	 │ └─ worker: board, with others → joined ─ client: MarshalBinary
+//	 │                                   │ caller: end, after the client has returned
+//	 │                                   ↓
+//	 └─ caller: leave, or end ───────→ barred: never sent
+//
+// A call provides its bytes once, see payload.go. If the client has returned and never
 // requested a call's bytes, the call was not sent and never will be. If the caller leaves
 // before the client requests the bytes, the call is never sent either, unless it is in a
 // flight with others. The first reply that the client reports counts. Outcomes are read

@@ -16,7 +16,7 @@ type flight struct {
 	calls []*Call
 	own   bool // the client is a *redis.Client
 	pipe  redis.Pipeliner
-	time  *clock
+	clock *redis.TimeCmd
 	wait  *redis.Cmd
 	err   error // the client's error
 }
@@ -32,7 +32,7 @@ func (f *flight) carry(ctx context.Context, s *sender, calls []*Call) {
 func (f *flight) fly(ctx context.Context, s *sender, calls []*Call) {
 	*f = flight{calls: f.calls[:0], own: s.own, pipe: f.pipe}
 	for _, c := range calls {
-		if c.once.board(len(calls) == 1) {
+		if c.payload.board(len(calls) == 1) {
 			f.calls = append(f.calls, c)
 		}
 	}
@@ -53,7 +53,7 @@ func (f *flight) land() {
 		c.finish(f.outcome(c))
 	}
 	clear(f.calls)
-	f.time, f.wait = nil, nil
+	f.clock, f.wait = nil, nil
 }
 
 // flightContext is the context of a batch. It has the values of the first call's context.
@@ -113,12 +113,12 @@ func (f *flight) commands(ctx context.Context) []redis.Cmder {
 		}
 		c.Cmd = *redis.NewCmd(ctx, c.words...)
 		cmds = append(cmds, c)
-		if c.timed && f.time == nil {
-			f.time = &clock{redis.NewTimeCmd(ctx, timeWords...)}
+		if c.timed && f.clock == nil {
+			f.clock = redis.NewTimeCmd(ctx, timeWords...)
 		}
 	}
-	if f.time != nil {
-		cmds = append(cmds, f.time)
+	if f.clock != nil {
+		cmds = append(cmds, f.clock)
 	}
 	if c := f.calls[0]; len(f.calls) == 1 && c.limit > 0 {
 		limit := c.limit
@@ -193,7 +193,7 @@ func (f *flight) timeOf(failed error) (any, error) {
 	if failed != nil {
 		return nil, &NoTimeError{failed}
 	}
-	at, err := f.time.Result()
+	at, err := f.clock.Result()
 	if err == nil && at.UnixMicro() <= 0 {
 		err = errNoReply
 	}
@@ -203,14 +203,8 @@ func (f *flight) timeOf(failed error) (any, error) {
 	return at.UnixMicro(), nil
 }
 
-// clock is a TIME that go-redis does not retry.
-type clock struct{ *redis.TimeCmd }
-
 // timeWords is shared by all TIMEs, which saves an allocation for each.
 var timeWords = []any{"time"}
-
-// NoRetry implements redis.Cmder.
-func (clock) NoRetry() bool { return true }
 
 // NoTimeError is the error of a Timed call that was done, but without a known time of
 // the server.

@@ -38,8 +38,8 @@ func New(client redis.UniversalClient) *Pipeline {
 // one slot.
 func (p *Pipeline) Eval(of *Script, key []byte, other string, word any) *Call {
 	c := newCall(&p.calls, key)
-	c.script, c.once.bytes = of, of.sha
-	c.words = append(c.words, "evalsha", &c.once, "1", &c.key)
+	c.script, c.payload.bytes = of, of.sha
+	c.words = append(c.words, "evalsha", &c.payload, "1", &c.key)
 	if other != "" {
 		c.words[2] = "2"
 		c.Word(other)
@@ -52,8 +52,8 @@ func (p *Pipeline) Eval(of *Script, key []byte, other string, word any) *Call {
 func (p *Pipeline) SetNX(key, value []byte, ms int64) *Call {
 	c := newCall(&p.calls, key)
 	c.value = append(c.value, value...)
-	c.length, c.once.bytes = len(value), c.value
-	c.words = append(c.words, "set", &c.key, &c.once, "nx", "px")
+	c.length, c.payload.bytes = len(value), c.value
+	c.words = append(c.words, "set", &c.key, &c.payload, "nx", "px")
 	return c.Num(ms)
 }
 

@@ -55,14 +55,14 @@ type sender struct {
 	beside int           // the maximum number of workers, if none has stalled
 	limit  time.Duration // the time after which a call has taken too long
 
-	mu      sync.Mutex
-	queue   []*Call
-	working []*worker
-	caller  worker    // of the caller that sends its call itself; has no goroutine, and is never idle
-	idle    []*worker // workers that have nothing to send, but may soon
-	watched bool      // a call of check is scheduled
-	held    time.Time // the last long delay of a caller that sent its call itself
-	closed  bool      // no worker stays idle
+	mu       sync.Mutex
+	queue    []*Call
+	working  []*worker
+	caller   worker    // of the caller that sends its call itself; has no goroutine, and is never idle
+	idle     []*worker // workers that have nothing to send, but may soon
+	checking bool      // a call of check is scheduled
+	delayed  time.Time // the last long delay of a caller that sent its call itself
+	closed   bool      // no worker stays idle
 }
 
 // worker is a goroutine that sends the waiting calls, one batch after the other, until
@@ -96,8 +96,8 @@ func poolSize(o *redis.Options) int {
 	return o.PoolSize
 }
 
-// do sends c once and returns its outcome. It waits for the outcome until ctx is done
-// or Limit has passed.
+// do sends c once and returns its outcome. It waits for the outcome until ctx is done,
+// or until check ends a queued call after Limit.
 func (s *sender) do(ctx context.Context, c *Call) (Replicated, error) {
 	switch {
 	case ctx.Err() != nil:
@@ -138,8 +138,9 @@ func (s *sender) doAll(ctx context.Context, calls []*Call) []Result {
 	return results
 }
 
-// await waits for the outcome of c until ctx is done. The error shows whether c was
-// sent.
+// await waits for the outcome of c until ctx is done. check ends a call of a queue after
+// Limit. It does not see other calls (WAIT, ASK, doAll), so their ctx is Bounded. The
+// error shows whether c was sent.
 func (c *Call) await(ctx context.Context) (Replicated, error) {
 	got, err, back := c.outcome(ctx)
 	if err == nil || errors.As(err, new(*NoTimeError)) {
@@ -148,7 +149,7 @@ func (c *Call) await(ctx context.Context) (Replicated, error) {
 		}
 		return got, err // a call with a reply was sent, whatever error a hook has set
 	}
-	if c.once.leave() || back && c.once.end() {
+	if c.payload.leave() || back && c.payload.end() {
 		err = &unsentError{err}
 	}
 	return Replicated{}, err
@@ -186,8 +187,8 @@ func (s *sender) send(ctx context.Context, c *Call) {
 	stays := s.brief && ctx.Done() == nil
 	s.mu.Lock()
 	s.queue = append(s.queue, c)
-	s.watch()
-	if stays && len(s.working) == 0 && now.Sub(s.held) > distrustFor {
+	s.scheduleCheck()
+	if stays && len(s.working) == 0 && now.Sub(s.delayed) > distrustFor {
 		w := &s.caller
 		w.begin(now, s.queue, s.limit)
 		s.queue, s.working = nil, append(s.working, w)
@@ -197,7 +198,7 @@ func (s *sender) send(ctx context.Context, c *Call) {
 		s.dismiss(w)
 		sent := now
 		if now = time.Now(); now.Sub(sent) > forgetAfter {
-			s.held = now
+			s.delayed = now
 		}
 	}
 	s.engage(now)
@@ -303,10 +304,10 @@ func (s *sender) unused() bool {
 	return len(s.working)+len(s.idle) == 0
 }
 
-// watch schedules a check, unless one is scheduled.
-func (s *sender) watch() {
-	if !s.watched {
-		s.watched = true
+// scheduleCheck schedules a check, unless one is scheduled.
+func (s *sender) scheduleCheck() {
+	if !s.checking {
+		s.checking = true
 		time.AfterFunc(stallAfter, s.check)
 	}
 }
@@ -316,7 +317,7 @@ func (s *sender) watch() {
 func (s *sender) check() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.watched = false
+	s.checking = false
 	now := time.Now()
 	s.retire(now)
 	expire(now, s.queue)
@@ -328,7 +329,7 @@ func (s *sender) check() {
 	}
 	s.engage(now)
 	if len(s.working)+len(s.idle) > 0 {
-		s.watch()
+		s.scheduleCheck()
 	}
 }
 
