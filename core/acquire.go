@@ -17,9 +17,9 @@ import (
 // re-enters that lease and does not wait. The key is then free only when both leases
 // are released. Every re-entry asks the store whether the outer lease is still held.
 //
-// The lease is extended until Release is called. The extensions continue even if ctx is
-// done, because the work may still be running. So the caller has to release every
-// lease.
+// By default the lease is extended until Release is called; see NoRenew and MaxHold. The
+// extensions continue even if ctx is done, because the work may still be running. So the
+// caller has to release every lease.
 //
 // An acquire that gives up on a busy key withdraws its claim at the store before it
 // returns. It waits at most half a second for the withdrawal, and not at all if ctx is

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// maxResent bounds the bytes of a record's value that the tries of the cleanup for
-	// one claim send without success. After that, the substitute record
+	// maxResent limits the bytes of a record's value that the cleanup sends for one
+	// claim without success. When the tries have sent more bytes, the substitute record
 	// (releasing.instead), if there is one, replaces the record.
 	maxResent = 8 << 20
 	// cleanUpWidth bounds the number of goroutines that make later tries. The first try
@@ -20,9 +20,11 @@ const (
 
 // cleanup releases claims that have no lease any more: their acquire gave up, their
 // lease was lost, or the store did not answer their release. It tries until the store
-// answers, or until the longer of the claim's TTL and cleanUpLeast has passed. For a
-// run that has to be saved or undone, the minimum is cleanUpRun. If the store grants a
-// claim after the last try, the grant expires after its TTL.
+// answers, or until the longer of the claim's TTL and cleanUpLeast has passed. If an
+// earlier request for the claim had no answer, it tries until the store answers that the
+// claim is not held. For a run that has to be saved or undone, the minimum is
+// cleanUpRun. If the store grants a claim after the last try, the grant expires after
+// its TTL.
 type cleanup struct {
 	calls  *storeCalls
 	events events
@@ -139,7 +141,8 @@ func (cl *cleanup) size() int {
 }
 
 // try makes one try to release u, with a second call if the first succeeds and u is
-// unsure. It reports whether u is settled, and returns the result of the first call.
+// unsure. It reports whether u is settled, either by the store's answer or because u's
+// time has passed, and returns the result of the first call.
 func (cl *cleanup) try(u pending) (settled bool, first error) {
 	ctx, cancel := context.WithTimeout(context.Background(), budget(u.claim.TTL))
 	defer cancel()

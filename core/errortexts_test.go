@@ -44,7 +44,8 @@ func TestErrorTexts_Sentinels(t *testing.T) {
 	}
 }
 
-// kitFiles returns the parsed files of the packages that users import.
+// kitFiles returns the parsed files of the kit, without tests, internal packages,
+// testserver, the proof and the benchmarks.
 func kitFiles(t *testing.T) map[string]*ast.File {
 	files := make(map[string]*ast.File)
 	for _, root := range []string{".", "../retry", "../httpmw", "../grpcmw", "../taskmw"} {

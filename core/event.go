@@ -56,9 +56,10 @@ const (
 	// number of the run that stored the answer, and Event.Wait the duration of the
 	// acquire.
 	Replayed
-	// Refused means that a call of once returned without a run and without an answer.
-	// Event.Err is the reason: in progress, mismatch, unreplayable, indeterminate, an
-	// error of the store, or a run that was withdrawn because its work had not begun.
+	// Refused means that a call of once returned without an answer, and without a run
+	// that counts. Event.Err is the reason: in progress, mismatch, unreplayable,
+	// indeterminate, an error of the store, or a run that was withdrawn because its work
+	// had not begun.
 	Refused
 	// Misused means that an adapter was set up in a way that cannot work. Event.Err is
 	// the reason.

@@ -91,7 +91,7 @@ func wantErr(t *testing.T, err error, want ...error) {
 	}
 }
 
-// wantNot fails the test if err matches any of the errors in these.
+// wantNot fails the test if err matches one of the given errors.
 func wantNot(t *testing.T, err error, these ...error) {
 	t.Helper()
 	for _, e := range these {

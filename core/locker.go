@@ -77,8 +77,8 @@ func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context
 		return err
 	}
 	defer func() {
-		// After any error except ErrLost, the work was done under the lock. The
-		// observer gets the error, and the release is retried in the background.
+		// After any error of Release except ErrLost, the work was done under the lock.
+		// The observer gets the error, and the release is retried in the background.
 		switch released := lease.Release(ctx); {
 		case !errors.Is(released, ErrLost), errors.Is(err, ErrLost):
 		case err == nil:

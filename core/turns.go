@@ -21,7 +21,8 @@ type turn struct {
 	ended  time.Time // the end of the last turn; zero if a turn has begun or a rival was seen since
 }
 
-// noteRival records that another process has key while this process waits for it.
+// noteRival records that another process has key while this process waits for it. If the
+// map is full, noteRival clears it first.
 func (ts turns) noteRival(key string) {
 	if len(ts) >= mostContended && ts[key] == nil {
 		clear(ts)
@@ -29,15 +30,17 @@ func (ts turns) noteRival(key string) {
 	ts[key] = &turn{rivals: time.Now().Add(pollEvery)}
 }
 
-// noteGrant records that this process has key, which begins a turn if none has begun.
+// noteGrant begins a turn for key, if another process had the key recently and no turn
+// has begun.
 func (ts turns) noteGrant(key string) {
 	if t := ts[key]; t != nil && t.began.IsZero() {
 		t.began, t.ended = time.Now(), time.Time{}
 	}
 }
 
-// noteRelease records that this process is about to release key. It ends a turn that
-// has lasted for passTime. A younger turn continues with the next grant.
+// noteRelease records that this process is about to release key. If other processes
+// probably do not want the key any more, noteRelease forgets the key. Otherwise it ends
+// a turn that has lasted for passTime, and a younger turn continues with the next grant.
 func (ts turns) noteRelease(key string) {
 	t, now := ts[key], time.Now()
 	switch {
@@ -50,8 +53,8 @@ func (ts turns) noteRelease(key string) {
 }
 
 // rest returns the time for which this process still leaves key to other processes.
-// This time ends one step after the end of its last turn. rest returns 0 or less if
-// this process may ask.
+// This time ends one step after the end of the process's last turn. rest returns 0 or
+// less if this process may ask.
 func (ts turns) rest(key string, step time.Duration) time.Duration {
 	if t := ts[key]; t != nil && !t.ended.IsZero() {
 		return time.Until(t.ended.Add(step))

@@ -72,8 +72,8 @@ type waiters struct {
 	behind int // the number of waiters in all queues that are not in front
 
 	// contended has keys that were busy for their last lone caller, which is a caller
-	// that finds its queue empty. The next lone caller of such a key opens its watch
-	// before it asks. The map has at most mostContended keys.
+	// that waits for a busy key and finds its queue empty. The next lone caller of such
+	// a key opens its watch before it asks. The map has at most mostContended keys.
 	contended map[string]bool
 	turns     turns
 }
@@ -181,21 +181,21 @@ func (ws *waiters) full(q *queue) bool {
 }
 
 // admits reports whether w may ask beside the head. Earlier grants must allow one more
-// waiter beside the head (queue.beside). w must have the head's limit, and the weights
-// of w and of all waiters in front must fit into this limit. No waiter asks beside a
-// head that was refused or is parked.
+// waiter beside the head (queue.beside), and fewer than mostInFront waiters may be in
+// front. w must have the head's limit, and the weights of w and of all waiters in front
+// must fit into this limit. No waiter asks beside a head that was refused or is parked.
 func (q *queue) admits(w *waiter) bool {
 	head := q.head()
 	return q.front <= min(q.beside, mostInFront-1) && !head.refused && !q.parked &&
 		w.limit == head.limit && w.weight <= w.limit-q.weight
 }
 
-// noteOutcome records the outcome for w, which has left the queue. If w has no grant,
-// or if the head cannot have the key together with w, no waiter may ask beside the
-// head. A grant to a wide w, an unfair reader, allows besideReaders more waiters,
-// because the next claims are almost certain to be granted. A grant to any other w
-// allows one more waiter, so that there are at most twice as many requests as grants.
-// If such a w was refused before, its grant allows none.
+// noteOutcome records the outcome for w, which has left the queue. If w has no grant, if
+// the queue is empty, or if the head cannot have the key together with w, no waiter may
+// ask beside the head. A grant to a wide w, an unfair reader, allows besideReaders more
+// waiters, because the next claims are almost certain to be granted. A grant to any
+// other w allows one more waiter, so that there are at most twice as many requests as
+// grants. If such a w was refused before, its grant allows none.
 func (q *queue) noteOutcome(w *waiter, granted bool) {
 	head := q.head()
 	switch {
@@ -227,8 +227,8 @@ func (ws *waiters) advance(q *queue) {
 }
 
 // noteRefused records that the store answered w busy. Waiters behind w with tryOnly get
-// the same answer if the answer applies to them. If w asked beside the head and is not
-// tryOnly, w steps back.
+// the same answer if the answer applies to them. No further waiter may ask beside the
+// head. If w asked beside the head and is not tryOnly, w steps back.
 func (ws *waiters) noteRefused(w *waiter, busy *BusyError) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -332,7 +332,8 @@ func (q *queue) wakeToAsk() {
 	close(w.ready)
 }
 
-// noteContention records whether the key was busy for w, a lone caller.
+// noteContention records whether the key was busy for w, a lone caller. If the map is
+// full, it is cleared first.
 func (ws *waiters) noteContention(w *waiter) {
 	if !w.refused {
 		delete(ws.contended, w.key)

@@ -75,7 +75,8 @@ func Methods(fullMethods ...string) ClientOption {
 
 // TryTimeout limits each try to d, in addition to the call's own deadline. By default a
 // try has no separate limit. A try without a response within d is abandoned, and the
-// call is tried again. TryTimeout panics if d is not positive.
+// call is tried again within the policy of Retry. TryTimeout panics if d is not
+// positive.
 func TryTimeout(d time.Duration) ClientOption {
 	if d <= 0 {
 		panic(fmt.Sprintf("grpcmw: TryTimeout: %v is out of range (more than 0)", d))
@@ -85,7 +86,8 @@ func TryTimeout(d time.Duration) ClientOption {
 
 // UnaryClientInterceptor returns an interceptor that gives each call one idempotency
 // key for all its tries. The interceptor tries again after a busy lock, an unavailable
-// store, and an UNAVAILABLE of the connection. It keeps a key that the caller has set:
+// store, an UNAVAILABLE from any source (see RetryCodes), and a try that TryTimeout has
+// ended. It keeps a key that the caller has set:
 //
 //	ctx = metadata.AppendToOutgoingContext(ctx, "idempotency-key", key)
 //

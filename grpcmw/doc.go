@@ -62,8 +62,9 @@
 //	INTERNAL             LOCK_FAILED                a KeyFunc failed, or the rules are wrong
 //
 // A call that was canceled before the handler began gets CANCELLED with LOCK_TIMEOUT.
-// IDEMPOTENCY_INDETERMINATE is for runs with once.AtMostOnce. [FailOpen] lets calls run
-// despite an unavailable store. The second column is the reason in a
+// After [Commit], LOCK_UNAVAILABLE can also mean that the reply is not known to be
+// committed. IDEMPOTENCY_INDETERMINATE is for runs with once.AtMostOnce. [FailOpen] lets
+// calls run despite an unavailable store. The second column is the reason in a
 // google.rpc.ErrorInfo of the domain [Domain]. Its metadata has "method", and "lock"
 // with the rule's static name. No refusal contains a key, an owner or a token. If a
 // KeyFunc fails with a status, such as UNAUTHENTICATED, the call is refused with that

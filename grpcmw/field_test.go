@@ -140,8 +140,8 @@ func panics(t *testing.T, want string, f func()) {
 	f()
 }
 
-// FuzzField reads a field of any message. A part of a key must be allowed to have the
-// value, and each read must return the same value.
+// FuzzField reads a field of any message. The value must be allowed as a part of a key,
+// and each read must return the same value.
 func FuzzField(f *testing.F) {
 	seed := func(path string, o *Order) {
 		data, err := proto.Marshal(o)

@@ -20,9 +20,9 @@ import (
 const fingerprintVersion = 1
 
 // fingerprintOf returns the fingerprint that distinguishes a duplicate from another
-// request under the same key. The fingerprint covers the method and the result of part.
-// If part is nil, the whole message replaces the result. A request that is no protobuf
-// message always fails, because its reply could not be stored.
+// request under the same key. The fingerprint covers the method and the result of the
+// function part. If part is nil, the whole message replaces the result. A request that
+// is no protobuf message always fails, because its reply could not be stored.
 //
 // The function walks the message by its descriptor and does not encode it. The encoding
 // of a message, even the deterministic encoding, differs between builds

@@ -22,8 +22,8 @@ import (
 //
 // A KeyFunc runs before the lock is acquired. The function gets the incoming context,
 // the full method ("/package.Service/Method"), and the request. On a stream of many
-// messages from the client there is no request yet: req is nil, and a KeyFunc that
-// returns "" without an error is called again with the first message.
+// messages from the client, req is nil, because there is no request yet. If the KeyFunc
+// then returns "" without an error, it is called again with the first message.
 type KeyFunc func(ctx context.Context, fullMethod string, req any) (string, error)
 
 // Metadata takes the key from the call's metadata. name has to be present exactly once,

@@ -91,10 +91,10 @@ func Also(keys ...KeyFunc) Option {
 
 // FailOpen lets a Lock's calls run without the lock if the store is unavailable. By
 // default such calls get UNAVAILABLE. Even with FailOpen, calls are refused if the lock
-// is busy or lost, or if the Locker is closed. In the handler, core.Unlocked(ctx)
-// reports whether the handler runs without the lock. Each call without the lock
-// notifies the Locker's observer of core.RanUnlocked. If the store has granted the lock
-// and its reply was lost, the grant is released in the background.
+// is busy, if an outer lock was lost, or if the Locker is closed. In the handler,
+// core.Unlocked(ctx) reports whether the handler runs without the lock. Each call
+// without the lock notifies the Locker's observer of core.RanUnlocked. If the store has
+// granted the lock and its reply was lost, the grant is released in the background.
 //
 // Use FailOpen if two simultaneous calls cost only time, such as a cache fill or a
 // report. Do not use FailOpen if such calls cost money, such as a charge or a booking.
@@ -253,8 +253,8 @@ func isDeterministic(s *status.Status) bool {
 //
 //	grpcmw.Fingerprint(grpcmw.Join(grpcmw.Field("order"), grpcmw.Field("amount")))
 //
-// Other fields can differ unnoticed. If of returns "" or an error, the request is refused.
-// Fingerprint panics if of is nil.
+// Other fields can differ unnoticed. If the function of returns "" or an error, the
+// request is refused. Fingerprint panics if of is nil.
 func Fingerprint(of KeyFunc) Option {
 	if of == nil {
 		panic("grpcmw: Fingerprint: the function is nil")

@@ -34,7 +34,8 @@ import (
 //     engine before it makes the routes of the next engine.
 //   - Check does not know a Param that is made inside a running KeyFunc.
 //
-// A later Check of the same engine considers these names again, and new names.
+// A later Check of the same engine considers the names and middlewares of its earlier
+// Checks, and those that are new since the last Check.
 func Check(e *gin.Engine) error {
 	if e == nil {
 		return fmt.Errorf("httpmw: check: the engine is nil: %w", core.ErrInvalid)

@@ -56,8 +56,8 @@
 //   - Responses with 2xx, 3xx and most 4xx are stored, with their body and with the
 //     headers that [KeepHeaders] lists, but without cookies. A replay has the header
 //     Idempotent-Replayed: true.
-//   - Responses with 5xx, 401, 403, 407, 408, 409, 423, 425 and 429 are not stored. If
-//     the client repeats the request with the same key, the handler runs again.
+//   - Responses with 5xx, 401, 403, 407, 408, 409, 423, 425, 429 and 499 are not stored.
+//     If the client repeats the request with the same key, the handler runs again.
 //     [KeepIf] sets another policy. A request whose run died is also run again, unless
 //     [once.AtMostOnce] is set.
 //   - A response that the handler has marked by [once.NotFinal] is not stored either.
@@ -205,10 +205,11 @@
 // no lock. A time-out middleware whose handler continues after the time-out has to be
 // outside Lock and Idempotent. Otherwise the lock is released while the handler runs.
 //
-// A handler outside Idempotent must not read the body to its end, except by
-// ShouldBindBodyWith or as a URL-encoded form. Otherwise Idempotent finds an empty
-// body, and cannot distinguish two requests. It then responds with 500, unless the body
-// was chunked: Idempotent cannot notice that a chunked body is gone.
+// Unless Fingerprint is set, a handler outside Idempotent must not read the body to its
+// end. Two ways of reading are allowed: ShouldBindBodyWith, and a URL-encoded form.
+// Otherwise Idempotent finds an empty body, and cannot distinguish two requests. It then
+// responds with 500, unless the body was chunked: Idempotent cannot notice that a
+// chunked body is gone.
 //
 // A middleware that replaces the body, for example to decompress or decrypt it, has to
 // be outside Idempotent, and outside a Lock whose key is in the body. Otherwise the

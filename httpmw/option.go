@@ -186,8 +186,8 @@ func Optional() Option { return Option(guard.Optional()) }
 //
 //	httpmw.Fingerprint(httpmw.Join(httpmw.JSON("order"), httpmw.JSON("amount")))
 //
-// Other fields can differ unnoticed. If of returns "", the request is refused with 400.
-// Fingerprint panics if of is nil.
+// Other fields can differ unnoticed. If the function of returns "", the request is
+// refused with 400. Fingerprint panics if of is nil.
 func Fingerprint(of KeyFunc) Option { return Option(pkg.Fingerprint(of.inner())) }
 
 // CallName names an Idempotent in events, errors and responses, so that checkout and

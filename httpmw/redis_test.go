@@ -305,8 +305,8 @@ func holds(t *testing.T, db *redis.Client, pattern string) (n int) {
 	return n
 }
 
-// pause waits until it receives from next, the request's context is done, or the time
-// soon has passed.
+// pause waits until it receives from the channel next, the request's context is done, or
+// the time soon has passed.
 func pause(c *gin.Context, next <-chan struct{}) {
 	select {
 	case <-next:

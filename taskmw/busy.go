@@ -12,9 +12,9 @@ import (
 // under the same idempotency key.
 //
 // Each policy first waits in-line, in the worker's slot, for the time of core.Wait.
-// Without core.Wait it waits for the time stated at the policy. A wait always leaves
-// time for the handler: a tenth of the time until the task's deadline, at most 5
-// seconds.
+// Without core.Wait, and on a task's last attempt, it waits for the time stated at the
+// policy. If the task has a deadline, a wait leaves time for the handler: a tenth of the
+// time until the deadline, at most 5 seconds.
 //
 // With Reschedule, a server of Configure limits the number of waiting tasks. At most
 // one task of each key waits. All waiting tasks together take at most half of the
@@ -35,8 +35,9 @@ const (
 	// attempt a task waits in-line for as long as its deadline allows, regardless of
 	// core.Wait and of other waiting tasks. The task fails only after this wait.
 	Reschedule Busy = iota
-	// Wait works like Reschedule, but waits in-line for as long as the task's deadline
-	// allows. Many such tasks on one key can take all slots of a server.
+	// Wait works like Reschedule, but without core.Wait it waits in-line for as long as
+	// the task's deadline allows, even if another task of the key already waits. Many
+	// such tasks on one key can take all slots of a server.
 	Wait
 	// Drop does not wait, unless core.Wait sets a wait. The task is removed, and counts as
 	// processed.
@@ -89,8 +90,9 @@ func deliveryOf(ctx context.Context) *delivery {
 	return d
 }
 
-// enter registers the keys that the delivery is about to acquire. After enter, patience
-// returns the allowed wait, and end has to be called.
+// enter registers the keys that the delivery is about to acquire, on a server of
+// Configure and unless the policy is Drop or Skip. After enter, patience returns the
+// allowed wait, and end has to be called.
 func (d *delivery) enter(c *conflict, run bool, keys ...string) {
 	if !d.configured || c.busy == Drop || c.busy == Skip {
 		return

@@ -32,8 +32,8 @@ type place struct {
 	key    string
 }
 
-// crowds has the tasks of one server that find their keys busy, by key. It decides
-// which task waits in a worker's slot, and when the other tasks come back.
+// crowds has a crowd for each key that tasks of one server find busy. It decides which
+// task waits in a worker's slot, and when the other tasks come back.
 type crowds struct {
 	tick    time.Duration // interval at which the server takes up rescheduled tasks
 	period  time.Duration // interval in which all due tasks come back
@@ -45,7 +45,7 @@ type crowds struct {
 	swept time.Time
 }
 
-// crowd has the tasks of one key.
+// crowd has the counts and times of one key's tasks.
 type crowd struct {
 	waiting int           // the number of tasks that wait in their slots
 	refused time.Time     // the last time at which a task was refused
@@ -139,7 +139,7 @@ func (s *crowds) held(places []place, d time.Duration) {
 	}
 }
 
-// sweep removes idle crowds.
+// sweep removes idle crowds, at most once in two periods.
 func (s *crowds) sweep(now time.Time) {
 	if now.Sub(s.swept) < 2*s.period {
 		return
@@ -156,7 +156,8 @@ func (c *crowd) idle(now time.Time, period time.Duration) bool {
 	return c.waiting == 0 && now.Sub(c.refused) > 2*period
 }
 
-// begin starts the period of now.
+// begin starts the period that contains the time now, unless that period has begun
+// already.
 func (c *crowd) begin(now time.Time, period time.Duration) {
 	n := now.UnixNano() / int64(period)
 	if n == c.period {

@@ -73,7 +73,7 @@ func (s *stream) refusals() int {
 }
 
 // stays waits until the hot deliveries in progress have not changed during 20 refusals.
-// Their number has to be want.
+// The parameter want is their required number.
 func (s *stream) stays(t *testing.T, want int) {
 	t.Helper()
 	var old map[int]bool

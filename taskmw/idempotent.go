@@ -28,8 +28,8 @@ import (
 // context.DeadlineExceeded or once.ErrIndeterminate. After other errors the task runs
 // again. If the handler calls once.NotFinal and returns nil, this task is done, and a
 // later task under its key runs. While the task runs elsewhere the key is busy, see
-// Busy. A task is archived if its type or payload differs from the type or payload of
-// the first task under its key.
+// Busy. A task is archived if its type or payload, or its Fingerprint, differs from that
+// of the first task under its key.
 //
 // The handler runs under the context of a lease, which is derived from the task's own
 // context, and is canceled when the lease is lost. The handler's result counts even if

@@ -49,9 +49,9 @@ func Also(keys ...KeyFunc) Option {
 
 // Fingerprint sets the parts of a task that have to be the same in all tasks with one
 // key. The default is type and payload. Fingerprint is for payloads that differ in
-// unimportant fields, such as a trace ID. If of returns "", the task is archived. An
-// error of of has the same effect as an error of a KeyFunc. Fingerprint is an option of
-// Idempotent.
+// unimportant fields, such as a trace ID. If the function of returns "", the task is
+// archived. An error of this function has the same effect as an error of a KeyFunc.
+// Fingerprint is an option of Idempotent.
 func Fingerprint(of KeyFunc) Option {
 	if of == nil {
 		panic("taskmw: Fingerprint: the function is nil")

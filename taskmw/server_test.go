@@ -138,8 +138,8 @@ func lastAttempt(r *rig) {
 	}))
 	first := r.enqueue("pay", `{"id":1}`, asynq.MaxRetry(0))
 	eventually(r.t, "the task is delivered", func() bool { return waiting.Load() == 1 })
-	// The second task has a retry, and is refused at once. So without its last attempt the
-	// first task would have been refused at once too.
+	// The second task has a retry left, so it is refused at once. The first task is on
+	// its last attempt. Otherwise it would have been refused at once too.
 	second := r.enqueue("pay", `{"id":1}`, asynq.MaxRetry(1))
 	eventually(r.t, "the other is rescheduled", func() bool { return waiting.Load() >= 4 })
 	if a, b := r.task(first), r.task(second); a.State != asynq.TaskStateActive || b.Retried != 0 {

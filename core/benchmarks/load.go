@@ -179,7 +179,8 @@ func shares(turns []int64) (least, most float64) {
 	return float64(low) / fair, float64(high) / fair
 }
 
-// within waits for done for at most d, and reports whether done was closed.
+// within waits for at most the time d until the channel done is closed, and reports
+// whether it was closed.
 func within(d time.Duration, done <-chan struct{}) bool {
 	select {
 	case <-done:

@@ -46,8 +46,8 @@ func hasMariaDB() bool {
 }
 
 // startMariaDB starts a server on a free port of 127.0.0.1, with the default settings
-// except for paths, address, name resolution and native I/O. A commit waits for the
-// disk. The server has an empty database mariaFirst.
+// except for paths, address, name resolution, native I/O and the authentication of root.
+// A commit waits for the disk. The server has an empty database mariaFirst.
 func startMariaDB(ctx context.Context) (*mariaServer, error) {
 	if !hasMariaDB() {
 		return nil, errNoMariaDB

@@ -46,7 +46,7 @@ func initdb() string {
 }
 
 // startPostgres starts a server on a free port of 127.0.0.1, with the default settings
-// except for its address.
+// except for address, socket, encoding, locale and authentication.
 func startPostgres(ctx context.Context) (*postgresServer, error) {
 	program := initdb()
 	if program == "" {

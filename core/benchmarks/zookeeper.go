@@ -16,8 +16,8 @@ import (
 )
 
 // zookeeperServer is a ZooKeeper server that the program starts, with the default
-// settings except for heap, address, log and admin server. The server waits for its
-// disk.
+// settings except for tick, heap, address, log and admin server. The server waits for
+// its disk.
 type zookeeperServer struct {
 	addr  string
 	dir   string

@@ -15,9 +15,10 @@ import (
 )
 
 // Acquire implements store.Store. If the Place is a Usual, Acquire takes a free key for
-// a usual lock in one step. Any other claim takes a Load and a Save. A refusal is saved
-// only for a claim that is new in the queue, or that has passed a quarter of its queue
-// entry's lifetime.
+// a usual lock in one step, unless the last Acquire of the lease was refused. Any other
+// acquire takes a Load and a Save. A refusal usually needs no Save if the claim has a
+// queue entry that has used less than a quarter of its lifetime, or if the claim does
+// not wait.
 func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	const op = "acquire"
 	if err := s.check(op, &c); err != nil {
@@ -112,7 +113,7 @@ func placeOf(state *keystate.State, lease string) *keystate.Waiter {
 	return nil
 }
 
-// settle restores the deadline of c's queue entry from before this acquire, unless a
+// settle restores the deadline that c's queue entry had before this acquire, unless a
 // quarter of the entry's lifetime has passed. So repeated acquires of one claim cause
 // few writes.
 func settle(state *keystate.State, before keystate.Waiter, c store.Claim) {
@@ -127,15 +128,16 @@ func settle(state *keystate.State, before keystate.Waiter, c store.Claim) {
 	}
 }
 
-// isUsual reports whether c is an exclusive claim that fits into Alone.
+// isUsual reports whether c is an exclusive claim whose lease and owner fit into Alone.
 func isUsual(c *store.Claim) bool {
 	return c.Weight == store.All && c.Limit == store.All && max(len(c.Lease), len(c.Owner)) <= maxWord
 }
 
 func version() int64 { return rand.Int64N(math.MaxInt64) + 1 }
 
-// Release implements store.Store. If the Place is a Usual, Release releases a usual
-// hold in one step. Any other release takes a Load and a Save.
+// Release implements store.Store. If the Place is a Usual, Release releases a usual hold
+// in one step. The exceptions are a release with a record, Keep or Undo, and a lease
+// that the last Acquire refused. Any other release takes a Load and a Save.
 func (s *Store) Release(ctx context.Context, c store.Claim) error {
 	const op = "release"
 	if err := s.check(op, &c); err != nil {
@@ -203,8 +205,8 @@ func (s *Store) release(ctx context.Context, c store.Claim, m move) (err error) 
 	return s.failed("release", err)
 }
 
-// endOf returns the time at which the hold or the queue entry of lease expires, or the
-// zero time.
+// endOf returns the time at which the hold or the queue entry of lease expires. It
+// returns the zero time if there is neither, or if the entry has expired.
 func endOf(state *keystate.State, lease string, now time.Time) time.Time {
 	for _, h := range state.Holds {
 		if h.Lease == lease && h.Owner != "" && h.Until.After(now) {
@@ -227,10 +229,10 @@ const (
 	patience   = 100 * time.Millisecond
 )
 
-// Extend implements store.Store. If the Place is a Usual, Extend extends the usual
-// holds together, without waiting for other calls of this process. For any other key
-// Extend makes one Load and one Save for all claims of the key. It extends eight such
-// keys in parallel, or more if some are slow.
+// Extend implements store.Store. If the Place is a Usual, Extend extends the usual holds
+// together, at most 512 in a call of the Place, without waiting for other calls of this
+// process. For any other key Extend makes one Load and one Save for all claims of the
+// key. It extends eight such keys in parallel, or more if some keys are slow.
 func (s *Store) Extend(ctx context.Context, claims []store.Claim) []store.Extension {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
@@ -264,7 +266,8 @@ func (s *Store) Extend(ctx context.Context, claims []store.Claim) []store.Extens
 	return answers
 }
 
-// extendUsual extends the holds that may be usual, and returns the other keys.
+// extendUsual extends the holds that may be usual. It returns the other keys, and the
+// keys whose holds the Place did not extend.
 func (s *Store) extendUsual(ctx context.Context, all []store.Claim, keys []string, byKey map[string][]int, answers []store.Extension) (rest []string) {
 	var some []string
 	for _, key := range keys {
@@ -296,7 +299,7 @@ func (s *Store) extendUsual(ctx context.Context, all []store.Claim, keys []strin
 	return rest
 }
 
-// extend extends the holds of key for the claims with the indexes in some.
+// extend extends the holds of key for those claims whose indexes are in the slice some.
 func (s *Store) extend(ctx context.Context, claims []store.Claim, key string, some []int, answers []store.Extension) {
 	errs := make([]error, len(some))
 	failed := s.step(ctx, "extend", move{key: key, apply: func(state *keystate.State, e Entry) (r result) {

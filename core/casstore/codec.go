@@ -104,8 +104,9 @@ func digest(value []byte) []byte {
 	return sum[:]
 }
 
-// encode returns the entry for s at now, without expired parts. If usual is set and s
-// is at most one usual lock, encode stores the lock in Alone, without a text.
+// encode returns the entry for s at the time now, without expired parts. If usual is set
+// and s has at most one hold, which is a usual lock and fits into Alone, encode stores
+// it in Alone, without a text.
 func encode(s *keystate.State, now time.Time, usual bool) Entry {
 	e := Entry{Due: now, Alone: Alone{Token: s.Token, Written: now}}
 	text := stateText{V: textVersion, Written: now.UnixMicro(), Token: s.Token}
@@ -172,8 +173,8 @@ func recordOf(r *keystate.Record) *recordText {
 
 // decode returns the state in e at the time e.Now; parts of it may have expired. If the
 // clock was set back since e was written, decode sets all times back too, so that
-// nothing lasts longer. decode fails for a text with an unknown part, because such a part
-// may exclude other claims.
+// nothing lasts longer. decode fails for a damaged entry, for a text of another version,
+// and for a text with an unknown part. Such a part may exclude other claims.
 func decode(e Entry) (*keystate.State, error) {
 	switch {
 	case e.Version == 0:
@@ -277,8 +278,7 @@ func wasSetBack(e Entry) bool {
 	return json.Unmarshal(e.State, &text) == nil && text.Written > e.Now.UnixMicro()
 }
 
-// same reports whether a and b are equal, ignoring the times at which they were
-// written.
+// same reports whether a and b contain the same state, ignoring Alone.Written.
 func same(a, b Entry) bool {
 	if (a.State == nil) != (b.State == nil) {
 		return false

@@ -45,9 +45,10 @@ func look(key string, e Entry) (store.State, error) {
 	return state.Look(e.Now, key), nil
 }
 
-// List implements store.Inspector, in a place that is a Lister. next is "" at the end,
-// and otherwise the last key that List has read, in hex. List leaves out entries that
-// cannot be read. For such a key, Look returns the reason.
+// List implements store.Inspector, in a place that is a Lister. next is "" if no more
+// keys follow, and otherwise the last key that List has read, in hex. List leaves out
+// keys without live holds, waiters and records, and entries that cannot be read. For an
+// entry that cannot be read, Look returns the reason.
 func (s *Store) List(ctx context.Context, after string, most int) (page []store.State, next string, err error) {
 	const op = "list"
 	if s.lister == nil {
@@ -137,7 +138,7 @@ func (s *Store) Put(ctx context.Context, c store.Card, ttl time.Duration) error 
 }
 
 // Cards implements store.Cards, in a place that is a Lister. It makes one Load for each
-// process.
+// process, and leaves out a card that has expired or cannot be read.
 func (s *Store) Cards(ctx context.Context) ([]store.Card, error) {
 	const op = "cards"
 	if s.lister == nil {
@@ -168,7 +169,8 @@ func (s *Store) Cards(ctx context.Context) ([]store.Card, error) {
 	return all, nil
 }
 
-// card returns the card of process, if it has not expired.
+// card returns the card of process. ok is false if the card has expired or cannot be
+// read.
 func (s *Store) card(ctx context.Context, process string) (c store.Card, ok bool, err error) {
 	want := Want{Value: true}
 	e, err := do(ctx, s, func(ctx context.Context) (Entry, error) { return s.place.Load(ctx, cards+process, want) })

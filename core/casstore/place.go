@@ -12,9 +12,9 @@ import (
 // be a row of a table, a key of etcd or an item of DynamoDB.
 //
 // The Store calls a Place from many goroutines. A call of the Place can outlast the
-// Store's caller. The ctx of a call is done after two seconds and does not carry the
-// caller's cause. Keys are 1 to 512 arbitrary bytes. Keys of locks contain no braces,
-// so the Store's own keys begin with a brace.
+// Store's caller. The ctx of a call is done after at most two seconds and does not carry
+// the caller's cause. Keys are 1 to 512 arbitrary bytes. Keys of locks contain no
+// braces, so the Store's own keys begin with a brace.
 //
 // A method that fails with an error matching store.ErrUnavailable or [ErrConflict] has
 // certainly changed nothing. After any other error of a method that writes, the outcome
@@ -46,7 +46,8 @@ type Place interface {
 }
 
 // ErrConflict is returned when a Place has changed nothing because of another statement,
-// for example after a deadlock or a serialization failure. The Store then tries again.
+// for example after a deadlock or a serialization failure. An acquire, an extension or a
+// release then tries again, for at most two seconds. Commit does not try again.
 var ErrConflict = errors.New("lockkit: another statement was faster")
 
 // Want describes the data that a Load needs. A place may ignore Want and return the
@@ -86,9 +87,10 @@ type Entry struct {
 	Wake []string
 }
 
-// Alone has the last token of a key. It also has the key's hold, if that hold is
-// exclusive and there is nothing else to store. A place can store the fields in the
-// columns of a row. Times are whole microseconds.
+// Alone has the last token of a key. In a place that is Usual, it also has the key's
+// hold, if that hold is exclusive, its lease and owner have at most 255 bytes each, and
+// there is nothing else to store. A place can store the fields in the columns of a row.
+// Times are whole microseconds.
 type Alone struct {
 	// Token is the first token of the last grant, even if State is set. The
 	// store.TokenStep-1 tokens after it belong to that grant.
@@ -96,7 +98,9 @@ type Alone struct {
 	// Lease and Owner identify the hold, with up to 255 arbitrary bytes each. They are
 	// empty if there is no hold, or State is set.
 	Lease, Owner string
-	Since, Until time.Time // the times of the hold; zero if there is no hold
+	// Since and Until are the times of the hold. Without a hold they are zero, or the
+	// times of a hold that was released.
+	Since, Until time.Time
 	// Written is the place's time at the write, even if State is set. A current time
 	// before Written shows that the clock was set back.
 	Written time.Time
@@ -129,9 +133,9 @@ type Usual interface {
 	// Extend extends each key that is held by the lease of its claim, and reports for
 	// each claim whether it certainly did. It sets Version to version and Written to
 	// now. It sets Until to now plus c.TTL, unless Until is later already. Due must not
-	// be before Until. Extend may leave out a key that another client has locked. done is
-	// valid even if Extend returns an error. The error then concerns the other claims.
-	// There are at most 512 claims, of different keys.
+	// be before Until. Extend may leave out a key that another client has locked. done
+	// is valid even if Extend returns an error. The error then concerns the claims whose
+	// element of done is false. There are at most 512 claims, of different keys.
 	Extend(ctx context.Context, claims []store.Claim, version int64) (done []bool, err error)
 }
 
@@ -143,10 +147,10 @@ type Usual interface {
 type Pooled interface {
 	Place
 
-	// Connect waits for a connection until ctx is done. ctx is derived from the
-	// caller's and is done after at most two seconds. The Store calls one method of the
-	// Place with a ctx derived from connected, and then release. If Connect fails,
-	// nothing was sent.
+	// Connect waits for a connection until ctx is done. In an acquire, an extension or a
+	// release, ctx is derived from the caller's and is done after at most two seconds.
+	// The Store calls one method of the Place with a ctx derived from connected, and
+	// then release. If Connect fails, nothing was sent.
 	Connect(ctx context.Context) (connected context.Context, release func(), err error)
 }
 
@@ -169,7 +173,8 @@ type Watcher interface {
 	// with this lease in e.Wake. It has the contract of store.Watcher's Watch. The watch
 	// is live before Watch returns, and ends with ctx. A wake-up is a hint. The channel
 	// is closed when the watch breaks. Watch is the only method that gets the caller's
-	// ctx. Watch fails with store.ErrUnavailable.
+	// ctx. If Watch fails, the Store's Watch returns an error matching
+	// store.ErrUnavailable.
 	Watch(ctx context.Context, key, lease string) (<-chan struct{}, error)
 }
 
@@ -177,9 +182,10 @@ type Watcher interface {
 type Lister interface {
 	Place
 
-	// List returns up to most entries, at most 1,000, whose keys come after the given
-	// key, sorted by the bytes of their keys. Fewer entries than most mean that there
-	// are no more. Values may be left out. Every key is after "".
+	// List returns the first entries whose keys come after the given key, sorted by the
+	// bytes of their keys. The parameter most, from 1 to 1,000, is their maximum number.
+	// A list with fewer entries means that no more entries follow. Values may be left
+	// out. Every key is after "".
 	List(ctx context.Context, after string, most int) ([]Item, error)
 }
 
@@ -194,8 +200,9 @@ type Item struct {
 type Sweeper interface {
 	Place
 
-	// Dead returns up to most entries whose Due has passed, in any order. An entry may
-	// appear some minutes late. Values may be left out.
+	// Dead returns entries whose Due has passed, in any order. The parameter most is
+	// their maximum number. An entry may appear some minutes late. Values may be left
+	// out.
 	Dead(ctx context.Context, most int) ([]Item, error)
 
 	// Raise raises the floor to at least token. The Store deletes an entry only if it

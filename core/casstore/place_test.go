@@ -163,7 +163,8 @@ func (m *memory) put(key string, e casstore.Entry) {
 	m.entries[key] = e
 }
 
-// items returns the entries that some selects, sorted by key.
+// items returns the entries for which the function some returns true, sorted by key. The
+// parameter most is their maximum number.
 func (m *memory) items(most int, some func(key string, e casstore.Entry) bool) (items []casstore.Item) {
 	for key, e := range m.entries {
 		if some(key, e) {

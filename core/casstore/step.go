@@ -19,9 +19,9 @@ const probing = "{probe}"
 
 var (
 	errNoAnswer = errors.New("no answer within the time of a call")
-	// errUnsure is returned if a Release has found its hold, its Save has returned
-	// false, and the next Load does not find the hold. The Save may have been sent
-	// twice.
+	// errUnsure is returned if a Release has found its hold or queue entry and its Save
+	// has not succeeded, and a later Load does not find the entry, although it cannot
+	// have expired. The Save may have been sent twice.
 	errUnsure = errors.New("the hold is gone, by this call or by another one")
 )
 
@@ -48,8 +48,9 @@ type result struct {
 	current bool
 }
 
-// step loads the entry of m, applies m, and saves the result. If another client has
-// changed the entry in between, step starts again.
+// step loads the entry of m, applies m, and saves the result if it is new or must be
+// saved. If another client has changed the entry in between, step starts again, until
+// ctx is done.
 func (s *Store) step(ctx context.Context, op string, m move) error {
 	if err := s.turns.Lock(ctx, m.key); err != nil {
 		return s.undecided(op, m.sent, err)
@@ -120,8 +121,8 @@ func (s *Store) step(ctx context.Context, op string, m move) error {
 	}
 }
 
-// read returns the state in e. It fails if e is damaged or was written by another version
-// of this package.
+// read returns the state in e. It fails if e is damaged or has another version of the
+// text. It checks the value only if w.Value is set.
 func (s *Store) read(e Entry, w Want) (*keystate.State, error) {
 	state, err := decode(e)
 	if err != nil {

@@ -17,18 +17,19 @@ import (
 // callLimit is the maximum time of an operation, and of each call to the Place.
 const callLimit = 2 * time.Second
 
-// pauses determines the pauses between Saves that have lost. The first retry has no
-// pause.
+// pauses determines the pauses before a Load is repeated, because a Save has returned
+// false or a call has returned ErrConflict. The first repetition has no pause.
 var pauses = retry.Policy{Initial: 2 * time.Millisecond, Max: 50 * time.Millisecond, Multiplier: 2, Jitter: 0.5}
 
-// Store stores locks in a Place. It implements store.Store for every kind of claim,
-// store.Checker and store.Prompt. It implements store.Watcher, store.Inspector and
-// store.Cards if the Place supports them. Otherwise their methods fail with
-// store.ErrUnsupported.
+// Store stores locks in a Place. It implements store.Store for every kind of claim that
+// the Place does not refuse, store.Checker and store.Prompt. It implements
+// store.Watcher, store.Inspector and store.Cards if the Place supports them. Otherwise
+// their methods fail with store.ErrUnsupported.
 //
 // A Store is safe for concurrent use. A call returns soon after its ctx is done, or
-// after two seconds. A call to the Place that has begun by then continues for at most
-// two seconds.
+// after two seconds. Cards and Watch can take longer: Cards calls the Place for each
+// process, and a Watch is limited only by the Place. A call to the Place that has begun
+// by then continues for at most two seconds.
 type Store struct {
 	place Place
 	name  string
@@ -135,9 +136,10 @@ func (s *Store) Watch(ctx context.Context, c store.Claim) (<-chan struct{}, erro
 }
 
 // refused contains the leases of this process that were refused as busy. The next
-// Acquire of such a lease begins with a Load, because a failed write is the most
-// expensive way to find a key busy. The rule also applies to refused leases that are
-// not in the queue. A lease that is not acquired again is removed later.
+// Acquire or Release of such a lease begins with a Load, because a failed write is the
+// most expensive way to find a key busy. The rule also applies to refused leases that
+// are not in the queue. A lease that is neither acquired again nor released is removed
+// later.
 type refused struct {
 	mu     sync.Mutex
 	until  map[string]time.Time // by lease, by the clock of this process

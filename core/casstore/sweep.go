@@ -61,12 +61,13 @@ func (s *Store) sweep() {
 	})
 }
 
-// sweepAll deletes dead entries with a token up to the floor, raises the floor for the
-// next sweep, and reports whether dead entries are left. It stops after an error, and a
-// later sweep deletes the other entries. It also stops if another process has deleted
-// at least half of a page, because that process deletes the next pages. If a page could
-// not be deleted, the next page is a quarter as long, because long values can be too
-// much for one step.
+// sweepAll deletes dead entries with a token up to the floor, if the floor was raised
+// long enough ago (settling). If it finds dead entries that may not be deleted yet, it
+// raises the floor for the next sweep, and stops. It reports whether the next sweep has
+// to follow soon. It also stops after an error, or if it could not delete half of a
+// page, because another process probably deletes the pages. If a page could not be
+// deleted, the next page is a quarter as long, because long values can be too much for
+// one step.
 func (s *Store) sweepAll(ctx context.Context) (more bool) {
 	w := &s.sweeper
 	settled := w.floor > 0 && time.Since(w.raised) >= settling

@@ -111,8 +111,8 @@ type Hold struct {
 // the hold, Mode derives the mode from the weight, because a store knows only the
 // weight. The derived mode is core.ModeExclusive for store.All, core.ModePermits for a
 // weight greater than 1 and less than store.All, core.ModeShared for 1, and 0 if the
-// weight is unknown. A store cannot distinguish a reader from a single permit, nor a
-// run of package once from an exclusive hold.
+// weight is unknown. A hold's weight distinguishes neither a reader from a single
+// permit, nor a run of package once from an exclusive hold.
 func (h Hold) Mode() core.Mode {
 	switch {
 	case h.named != 0:

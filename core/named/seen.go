@@ -15,9 +15,9 @@ type Seen struct {
 	opts   []core.AcquireOption
 }
 
-// NewSeen returns a Seen that remembers a key for keep, at most 24 days, from the first
-// call of IsDuplicate with the key. The key at the store is core.Key("seen", key).
-// NewSeen panics like New, and if keep is not allowed.
+// NewSeen returns a Seen that remembers a key for the time keep, at most 24 days, from
+// the first call of IsDuplicate with the key. The key at the store is core.Key("seen",
+// key). NewSeen panics like New, and if keep is not allowed.
 func NewSeen(l *core.Locker, keep time.Duration, opts ...core.AcquireOption) *Seen {
 	if l == nil {
 		panic("named: locker is nil")

@@ -120,7 +120,7 @@ func (s *flaky) Release(ctx context.Context, c store.Claim) error {
 // retained is the Retain of records that tests store themselves.
 const retained = time.Hour
 
-// newLocker returns a new Locker on store, which stands for a separate process.
+// newLocker returns a new Locker on store. The Locker stands for a separate process.
 func newLocker(t testing.TB, store core.Store) *core.Locker {
 	t.Helper()
 	l, err := core.New(store)

@@ -66,9 +66,10 @@ func New(l *core.Locker, opts ...Option) (*Once, error) {
 // be made again unless AtMostOnce is set. If fn returns an error marked by Withdraw, the
 // run is undone and does not count as an attempt.
 //
-// If fn succeeds, its answer is saved unless another run of the call has begun. The
-// answer is saved even if the lease was lost or the Locker was closed. If the answer
-// could not be saved, Do returns both the Outcome and an error:
+// If fn succeeds, its answer is saved unless another run of the call has begun, or
+// NotFinal has marked the answer. The answer is saved even if the lease was lost or the
+// Locker was closed. If the answer could not be saved, Do returns both the Outcome and
+// an error:
 //   - core.ErrLost, if another run has begun or saved its answer,
 //   - core.ErrUnavailable, if the store did not confirm the save. Unless the Locker was
 //     closed, the save is then retried in the background, so the answer may still be

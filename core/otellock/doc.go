@@ -34,9 +34,10 @@
 //
 //   - The outcome of an acquire is acquired, answered, busy, canceled or failed. The
 //     outcome is answered if a stored result of package once replaced the lease, and
-//     canceled if the caller's context is done. If a deadline passes while the store
-//     does not answer, the store has failed: the outcome is failed, and error.type is
-//     unavailable. An acquire that joins a hold of its owner is not measured.
+//     canceled if the acquire ended because the caller's context was done. If a deadline
+//     passes while the store does not answer, the store has failed: the outcome is
+//     failed, and error.type is unavailable. An acquire that joins a hold of its owner
+//     is not measured.
 //   - A hold is measured once per lease, at the lease's end. The outcome is released,
 //     unconfirmed if the store did not confirm the release, or lost.
 //   - The outcome of a call of package once is ran, replayed, in_progress, mismatch,
@@ -46,9 +47,9 @@
 //     lease found the hold gone. The counter of a name is created with 0 when the name
 //     is first used, so that the first loss is an increase.
 //
-// At most a hundred names have their own series, see MaxNames. The time histograms have
-// their own bounds, because the SDK's default bounds are for milliseconds. A View can
-// change them.
+// By default, at most a hundred names have their own series, see MaxNames. The time
+// histograms have their own bounds, because the SDK's default bounds are for
+// milliseconds. A View can change them.
 //
 // # Cost
 //

@@ -53,7 +53,7 @@ func (n *names) of(name string) (s *series, isNew bool) {
 	return s, isNew
 }
 
-// all calls f with each series, until f returns false.
+// all passes each series to f, until f returns false.
 func (n *names) all(f func(*series) bool) {
 	for _, s := range *n.known.Load() {
 		if !f(s) {

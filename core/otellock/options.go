@@ -58,9 +58,9 @@ func WithAttributes(a ...attribute.KeyValue) Option {
 	}
 }
 
-// WithAllAcquires writes a span for every acquire under a recorded parent. By default
-// only acquires that found the key taken, failed, or took more than a millisecond have a
-// span.
+// WithAllAcquires writes a span for every measured acquire under a recorded parent. By
+// default only acquires that found the key taken, failed, or took more than a
+// millisecond have a span.
 func WithAllAcquires() Option { return func(c *config) { c.acquires = true } }
 
 // WithHoldSpans writes a span "hold order" for every lease under a recorded parent, at

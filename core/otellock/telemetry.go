@@ -116,9 +116,9 @@ func (t *Telemetry) instruments() error {
 	return errors.Join(append(bad, err, t.gauges.instruments(t.meter))...)
 }
 
-// collectPasses reports the counter of passes. A key with many waiters is passed on
-// thousands of times per second. So passes are counted in memory. Such a count takes a
-// hundredth of the time of a measurement.
+// collectPasses reports the counter of passes for each name that has passes. A key with
+// many waiters is passed on thousands of times per second. So passes are counted in
+// memory. Such a count takes a hundredth of the time of a measurement.
 func (t *Telemetry) collectPasses(_ context.Context, to metric.Int64Observer) error {
 	for s := range t.names.all {
 		if n := s.passes.Load(); n > 0 {
@@ -209,7 +209,8 @@ func (t *Telemetry) called(ctx context.Context, e *core.Event) {
 }
 
 // of returns the series of a name. If the series is new, of initializes the counter of
-// losses with 0.
+// losses with 0. At the first name without its own series, it also counts and reports
+// the misuse that MaxNames describes.
 func (t *Telemetry) of(ctx context.Context, name string) *series {
 	s, isNew := t.names.of(name)
 	if !isNew {

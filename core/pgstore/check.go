@@ -16,9 +16,10 @@ import (
 
 const checkLimit = 5 * callLimit
 
-// Check reports whether the server is fit to store locks. It sends queries, and then
-// takes, extends and releases a key of its own, which is free again within seconds. It
-// returns nil, or one error with the faults that it has found and the remedy of each:
+// Check reports whether the server is fit to store locks. It sends queries. If they find
+// no fault, it takes, extends, watches and releases a key of its own, which is free
+// again within seconds. It returns nil, or one error with the faults that it has found
+// and the remedy of each:
 //
 //   - the schema is missing or older than this package: call Migrate;
 //   - the schema is newer than this package: update the program;

@@ -20,10 +20,11 @@ const (
 
 // connection takes a connection from the pool. The pool pings a connection that was
 // idle for a second, and sets no time limit for the ping. If a load balancer or a
-// firewall has forgotten the connection, the ping is never answered. So after
-// silenceLimit, connection also calls renewed, and uses the connection that arrives
-// first. The first request continues unless the pool is full, because it may be a slow
-// dial.
+// firewall has forgotten the connection, the ping is never answered. So if a connection
+// is idle, connection also calls renewed after silenceLimit, and uses the connection
+// that arrives first. The first request continues unless the pool is full, because it
+// may be a slow dial. After a call without an answer, the next call of connection only
+// calls renewed.
 //
 // The wait for a connection has no further limit, because a caller that began again
 // would lose its place in the pool's queue.

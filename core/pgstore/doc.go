@@ -22,11 +22,11 @@
 //
 // All tables are in the schema lockkit. Package sqlstore uses the same tables, so locks
 // of both packages exclude each other. A key is a row of lockkit.locks. The usual lock
-// is taken by one statement and released by one. Every other operation is a read and a
-// compare-and-set. If another process has changed the row in between, package casstore
-// repeats both. No row stays locked between two round trips. The exception is a Commit
-// of package once, which locks its row until the COMMIT. The database needs no stored
-// functions.
+// is released by one statement, and is also taken by one if the key is free at the first
+// attempt. Every other operation is a read and a compare-and-set. If another process has
+// changed the row in between, package casstore repeats both. No row stays locked between
+// two round trips. The exception is a Commit of package once, which locks its row until
+// the COMMIT. The database needs no stored functions.
 //
 // An open transaction of yours does not delay the locks, and the locks do not delay your
 // transactions. A row without live entries is deleted some minutes later. Acquires of

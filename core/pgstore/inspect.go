@@ -24,9 +24,9 @@ func (s *Store) Look(ctx context.Context, key string) (store.State, error) {
 }
 
 // List implements store.Inspector in one round trip per page. An empty page takes one
-// more round trip. The keys are in the order of their bytes. next is "" at the end, and
-// otherwise the last key that List has read, in hex. The next page begins after that
-// key.
+// more round trip. The keys are in the order of their bytes. next is "" if no more keys
+// follow, and otherwise the last key that List has read, in hex. The next page begins
+// after that key.
 func (s *Store) List(ctx context.Context, after string, most int) (page []store.State, next string, err error) {
 	page, next, err = s.Store.List(ctx, after, most)
 	if err == nil && len(page) == 0 {
@@ -35,18 +35,19 @@ func (s *Store) List(ctx context.Context, after string, most int) (page []store.
 	return page, next, needs(looking, err)
 }
 
-// Revoke implements store.Inspector in two round trips.
+// Revoke implements store.Inspector in two round trips, or more if the row changes in
+// between.
 func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration) error {
 	return needs(revoking, s.Store.Revoke(ctx, key, hold, keep))
 }
 
-// Put implements store.Cards in two round trips.
+// Put implements store.Cards in two round trips, or more if the row changes in between.
 func (s *Store) Put(ctx context.Context, c store.Card, ttl time.Duration) error {
 	return needs(carding, s.Store.Put(ctx, c, ttl))
 }
 
 // Cards implements store.Cards in one round trip for each process, and one for each page
-// of processes.
+// of processes. If there are no cards, it takes one more.
 func (s *Store) Cards(ctx context.Context) ([]store.Card, error) {
 	cards, err := s.Store.Cards(ctx)
 	if err == nil && len(cards) == 0 {

@@ -167,7 +167,8 @@ func FuzzScan(f *testing.F) {
 	})
 }
 
-// TestScan_Binary checks that bytes in both formats are read as they were written.
+// TestScan_Binary checks that bytea values in the hex and the escape format are read as
+// they were written.
 func TestScan_Binary(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{`\x6b00ff`: "k\x00\xff", `k\\\000\377`: "k\\\x00\xff", `\x`: "", "": "", `\\x6b`: `\x6b`} {

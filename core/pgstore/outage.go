@@ -45,16 +45,17 @@ func (p *place) writable(ctx context.Context, conn *pgconn.PgConn) error {
 	return err
 }
 
-// moved records that a server accepted no locks. It closes the idle connections, which
-// may lead to that server too.
+// moved records that a server accepted no locks. At the first such record it closes the
+// idle connections and the connection that listens, which may lead to that server too.
 func (p *place) moved(why error) {
 	if p.away.CompareAndSwap(false, true) {
 		p.abandon(why)
 	}
 }
 
-// found records that a server accepts locks again. It closes the idle connections,
-// which may still lead to the other server.
+// found records that a server accepts locks again. At the first such record it closes
+// the idle connections and the connection that listens, which may still lead to the
+// other server.
 func (p *place) found() {
 	if p.away.CompareAndSwap(true, false) {
 		p.abandon(errMoved)

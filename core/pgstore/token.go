@@ -37,7 +37,8 @@ import (
 // All tokens of a resource must come from one store, of any kind. The newest token is
 // stored in lockkit.seen until its row is deleted. Delete the row together with the
 // resource, and not before. The database must have the kit's tables (Migrate). The locks
-// can be in another database.
+// can be in another database. If the user of the transaction lacks a right, CheckToken
+// fails with store.ErrUnavailable and names the GRANT.
 //
 // CheckToken fails with store.ErrInvalid, before it sends anything, for these arguments:
 //   - a nil tx;

@@ -15,7 +15,9 @@ import (
 
 // Acquire implements store.Store. It takes one round trip, or none if a message has
 // already granted the key. If Acquire begins with a SET and the key is taken, a script
-// takes a second round trip. If the server does not know the script, it takes one more.
+// takes a second round trip. Each of these cases takes one more: the server does not
+// know the script, the slot of the key has moved, and a wake-up has to be published
+// after the script (WithoutScriptedWakeUps).
 func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	if err := s.usable("acquire", &c); err != nil {
 		return store.Grant{}, err
@@ -53,10 +55,11 @@ func (s *Store) direct(c *store.Claim) bool {
 }
 
 // acquireBySet acquires a free key by a bare SET NX, which costs the server a third of
-// a script. The token is the server's time, from a TIME after the SET. The TIME runs
-// while the key is held, so the token is later than every time at which an earlier
-// holder had the key. acquireBySet returns false if the script has to be called. That is
-// so if the key is taken, or if the server has refused the SET for another reason.
+// a script. Except with WithPlainKeys, the token is the server's time, from a TIME after
+// the SET. The TIME runs while the key is held, so the token is later than every time at
+// which an earlier holder had the key. acquireBySet returns false if the script has to
+// be called. That is so if the key is taken, if the server has refused the SET for
+// another reason, or if the key's slot has moved.
 func (s *Store) acquireBySet(ctx context.Context, c *store.Claim) (g store.Grant, ok bool, err error) {
 	ms := millis(c.TTL)
 	var room [96]byte

@@ -35,8 +35,8 @@ func (s *Store) Put(ctx context.Context, c store.Card, ttl time.Duration) error 
 	return s.withRight(ctx, s.confirm(ctx, op, cmd))
 }
 
-// Cards implements store.Cards. With WithPlainKeys or WithRedisson it fails with
-// store.ErrUnsupported.
+// Cards implements store.Cards. It leaves out cards that cannot be read. With
+// WithPlainKeys or WithRedisson it fails with store.ErrUnsupported.
 func (s *Store) Cards(ctx context.Context) ([]store.Card, error) {
 	const op = "cards"
 	if err := s.keepsCards(op); err != nil {

@@ -15,10 +15,11 @@ import (
 )
 
 // channels manages the channels of Redisson's locks on the connection to one server.
-// Each lock has its own channel. A Store subscribes to the channel for the first watch of
-// the lock, and unsubscribes a few seconds after the last watch. In a Cluster Redisson
-// sends sharded messages if the servers support them. So a Store has a connection to each
-// master, and listens to both kinds of messages.
+// Each lock has its own channel. A Store subscribes to the channel for the first watch
+// of the lock. It unsubscribes when the lock has no watch, and no watch has begun for a
+// few seconds. In a Cluster Redisson sends sharded messages if the servers support them.
+// So a Store has a connection to each master of a watched lock, and listens to both
+// kinds of messages.
 type channels struct {
 	hub    *hub.Hub[watched]
 	client atomic.Pointer[redis.Client] // the newest client of a master; nil without a Cluster
@@ -84,7 +85,8 @@ func (s *Store) channelsFor(ctx context.Context, key string) (*channels, error) 
 	return c, nil
 }
 
-// closeChannels closes all channels, and reports whether they closed within limit.
+// closeChannels closes all channels, and reports whether they were closed within the
+// time limit.
 func (s *Store) closeChannels(limit time.Duration) bool {
 	s.nodes.mu.Lock()
 	s.nodes.gone = true
@@ -246,7 +248,8 @@ func (c *channels) refused(conn *redis.PubSub, err error) {
 	}
 }
 
-// tidy unsubscribes from the channels that have had no watch for some seconds.
+// tidy unsubscribes from the channels that have no watch, if no watch has begun for some
+// seconds.
 func (c *channels) tidy(ctx context.Context) {
 	c.send.Lock()
 	defer c.send.Unlock()

@@ -23,11 +23,13 @@ import (
 //   - The server is a replica, is loading its data, or is older than 6.2.
 //   - The server may evict keys when memory is short, so that a lock could vanish.
 //   - The server refuses writes because it cannot save, or it saves nothing, so that a
-//     restart would forget all locks.
+//     restart would forget all locks. Check does not notice the latter if the user may
+//     not use CONFIG.
 //   - The clock of the server, or of a replica in a Cluster, differs from this
 //     machine's clock by more than two seconds. After a failover, leases would expire
 //     too early or too late by that much.
-//   - Connections lead to several servers, as behind a proxy, without WithProxy.
+//   - Connections of a *redis.Client lead to several servers, as behind a proxy, without
+//     WithProxy, WithPlainKeys and WithRedisson.
 //   - Fewer replicas are connected than WithReplicas requires.
 //   - The server is a node of a Cluster but the client is not a Cluster client.
 //   - The server is full, lacks replicas that it requires, or has renamed a command.
@@ -239,7 +241,8 @@ func (s *Store) tryHold(ctx context.Context, c store.Claim) error {
 	return s.Extend(ctx, []store.Claim{c})[0].Err
 }
 
-// advise adds the likely reason to an error of try.
+// advise adds the likely reason to an error of try. It returns nil for an error matching
+// store.ErrLost, because the server has answered.
 func (s *Store) advise(err error) error {
 	switch {
 	case err == nil, errors.Is(err, store.ErrLost):

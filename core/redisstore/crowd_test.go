@@ -291,8 +291,8 @@ func TestCrowd_KeyWithLessTime(t *testing.T) {
 	}
 }
 
-// TestCrowd_ResentClaim checks that a claim that is sent again with another weight
-// keeps its first weight.
+// TestCrowd_ResentClaim checks that a duplicate of a claim does not change the
+// claim's weight, even if the duplicate has another weight.
 func TestCrowd_ResentClaim(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)

@@ -167,10 +167,11 @@
 // confirmed. A failover to a replica that has not received a grant loses the grant.
 // WithReplicas makes that less likely, but not impossible.
 //
-// Fencing tokens are at least the server's clock in microseconds. So tokens grow with
-// every grant of a key, across release, expiry and failover. Tokens can decrease only if
-// the clock is set back in one of three states: the key is absent, the key has only a
-// tombstone, or a lock's SET is done and its TIME is not. If another program deletes the
-// key between SET and TIME, the deleted lock's token can be higher than the next
-// holder's token. See core/PROOF.md.
+// Plain keys have no fencing tokens, and WithRedisson describes those of Redisson's
+// locks. Other tokens are at least the server's clock in microseconds. So tokens grow
+// with every grant of a key, across release, expiry and failover. Tokens can decrease
+// only if the clock is set back in one of three states: the key is absent, the key has
+// only a tombstone, or a lock's SET is done and its TIME is not. If another program
+// deletes the key between SET and TIME, the deleted lock's token can be higher than the
+// next holder's token. See core/PROOF.md.
 package redisstore

@@ -157,8 +157,8 @@ func TestLayout(t *testing.T) {
 	})
 }
 
-// TestRoundTrips checks that acquire and release take two round trips: a SET followed by
-// a TIME, and a script.
+// TestRoundTrips checks that acquire and release send three commands: SET, TIME and one
+// script. It also checks their length, and that 100 extensions use one connection.
 func TestRoundTrips(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)

@@ -28,12 +28,13 @@ const (
 
 // List implements store.Inspector by SCAN. It walks over all keys of the server's
 // database, including keys that are not locks. One call covers at most about 50,000
-// keys, in steps of at most about 1,000 keys with pauses between them. In a Cluster List
-// walks over one master after the other. It leaves out a key whose name looks like a
-// lock's name but whose value was not written by a Store.
+// keys, in steps of at most about 1,000 keys with pauses between them. In a Cluster,
+// List walks over one master after the other. It leaves out a key whose name looks like
+// a lock's name but whose value was not written by a Store.
 //
-// If the last step finds more keys than needed, the page has more than most entries.
-// next is a cursor, in a Cluster with the address of a master. It contains no key.
+// If the last step finds more keys than needed, the page has more entries than the
+// parameter most. next is a cursor, in a Cluster with the address of a master. It
+// contains no key.
 func (s *Store) List(ctx context.Context, after string, most int) (page []store.State, next string, err error) {
 	const op, name = "list", "redisstore: list"
 	if err := inspection.CheckPage(name, most); err != nil {
@@ -190,7 +191,7 @@ func (s *Store) answered(key string, r pipeline.Result) (v view, ok bool, err er
 	return v, ok, nil
 }
 
-// pause waits for d. It returns the cause of ctx if ctx is done earlier.
+// pause waits for the duration d. It returns the cause of ctx if ctx is done earlier.
 func pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -33,8 +33,9 @@ type identity struct {
 // Node implements store.Node for a *redis.Client. It sends INFO, which needs the right
 // +info. Node remembers the answer, and sends INFO again only after the client has
 // dialed again, once for all concurrent callers. A hook on the client counts the dials.
-// Node does not notice a proxy that replaces the server behind open connections. For a
-// client of a Cluster, and without the right, Node fails with store.ErrUnsupported.
+// Node does not notice a proxy that replaces the server behind open connections. Node
+// fails with store.ErrUnsupported for any other client, without the right, and if the
+// answer has no identity.
 func (s *Store) Node(ctx context.Context) (store.NodeInfo, error) {
 	client, ok := s.client.(*redis.Client)
 	if !ok {

@@ -36,8 +36,10 @@ type config struct {
 // WithPrefix puts p before every key and channel name. By default names begin with
 // "lk2:", the version of the stored format. With a prefix they begin with p and "lk2:".
 // Plain keys begin with "lk1:" by default, and with p instead if it is set. Keys with
-// WithRedisson have no prefix by default, and begin with p if it is set. Stores share
-// locks if they share the server, the prefix and the form of keys.
+// WithRedisson have no prefix by default, and begin with p if it is set. The names of
+// Redisson's channels and counters begin with Redisson's own prefix, which the key with
+// p follows. Stores share locks if they share the server, the prefix and the form of
+// keys.
 //
 // A prefix is valid UTF-8, has at most 256 bytes and contains no control characters.
 // Braces are allowed only with WithPlainKeys or WithRedisson. Without these options the
@@ -72,9 +74,10 @@ func WithPlainKeys() Option {
 //
 // The Store then supports exclusive claims only. Shared, permit and fair claims, and
 // claims with a record, fail with store.ErrUnsupported. A claim with Fenced gets a token
-// from RFencedLock's counter, "redisson_lock_token:{name}", which does not expire. Other
-// claims get no token. A lease that was released before its acquire arrived is not
-// refused, and can hold the key for one TTL.
+// from RFencedLock's counter, "redisson_lock_token:{name}", which does not expire. In a
+// Cluster such a claim fails with store.ErrUnsupported if the name has braces that are
+// not a hash tag. Other claims get no token. A lease that was released before its
+// acquire arrived is not refused, and can hold the key for one TTL.
 //
 // Redisson's limits apply. Use a name for an RLock or for a read-write lock, never for
 // both, because Redisson admits readers and writers while an RLock is held. A hold of
@@ -91,10 +94,11 @@ func WithRedisson() Option {
 func (c *config) foreign() bool { return c.plain || c.redisson }
 
 // WithProxy makes every acquire use a script, for a client of a proxy that spreads keys
-// over several servers. By default, an acquire of a free lock sends a SET and a TIME.
-// Behind such a proxy the SET and the TIME can reach two servers, and tokens could then
-// decrease. A script reads the time of the server that stores its key, but costs the
-// server as much as three such SETs. Check reports whether the option is needed.
+// over several servers. It does not affect WithPlainKeys, because plain keys have no
+// tokens. By default, an acquire of a free lock sends a SET and a TIME. Behind such a
+// proxy the SET and the TIME can reach two servers, and tokens could then decrease. A
+// script reads the time of the server that stores its key, but costs the server as much
+// as three such SETs. Check reports whether the option is needed.
 func WithProxy() Option {
 	return func(c *config) { c.proxied = true }
 }
@@ -111,8 +115,10 @@ func WithoutScriptedWakeUps() Option {
 // WithReplicas makes Acquire wait for at most timeout until n replicas have received
 // the grant. By default Acquire does not wait for replicas. If fewer than n replicas
 // have received the grant, the grant is released and Acquire fails with
-// store.ErrUnavailable. n is at least 1. The timeout is at least 1 ms, is rounded down
-// to milliseconds, and must be shorter than the client's read time-out.
+// store.ErrUnavailable. If that release fails too, the error reports an unknown outcome,
+// and acquires of the lease fail until the grant has expired. n is at least 1. The
+// timeout is at least 1 ms, is rounded down to milliseconds, and must be shorter than
+// the client's read time-out.
 //
 // WithReplicas needs a *redis.Client or a *redis.ClusterClient. Extend and Release do
 // not wait for replicas, except a Release with a record. If too few replicas have the

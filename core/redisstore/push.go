@@ -57,10 +57,12 @@ func readPush(text string) *pushed {
 	return &pushed{f[0], token, time.Duration(ms) * time.Millisecond}
 }
 
-// pushable reports whether c can be granted by message. It excludes leases that are
-// shorter than a place's lifetime, because the gain would be small. It excludes
-// Clusters, in which a script does not know whether a process listens. It excludes
-// WithReplicas, because a message cannot carry the result of a WAIT.
+// pushable reports whether c can be granted by message. It excludes claims with a
+// record, with Via, or with a MinToken that some tokens do not satisfy. It excludes
+// leases that are shorter than a place's lifetime, because the gain would be small. It
+// excludes Clusters, in which a script does not know whether a process listens. It
+// excludes WithReplicas, because a message cannot carry the result of a WAIT. With
+// WithPlainKeys, WithRedisson and WithoutScriptedWakeUps no script sends grants.
 func (s *Store) pushable(c *store.Claim) bool {
 	return c.Wait && c.Push && c.Record == nil && c.Via == "" && c.MinToken <= anyToken && c.TTL >= store.WaiterLife &&
 		!s.foreign() && !s.acks && !s.silent && s.cluster == nil

@@ -8,8 +8,9 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Release implements store.Store. It takes one round trip, and a second one if the
-// server does not know the script.
+// Release implements store.Store. It takes one round trip. Each of these cases takes one
+// more: the server does not know the script, the slot of the key has moved, and a
+// wake-up has to be published after the script (WithoutScriptedWakeUps).
 func (s *Store) Release(ctx context.Context, c store.Claim) error {
 	if err := s.usable("release", &c); err != nil {
 		return err

@@ -303,7 +303,7 @@ func (p *cast) value() []byte {
 }
 
 // lasts draws the lifetime of an entry. It sets brief if the lifetime is only a moment.
-// Unless none is 0, one in none lifetimes is 0.
+// If the parameter none is not 0, it is a number of lifetimes of which usually one is 0.
 func (p *cast) lasts(brief *bool, none int) time.Duration {
 	switch {
 	case none > 0 && p.one(none):

@@ -15,9 +15,10 @@ import (
 // network, and above the time that a busy server takes to answer.
 const maxSkew = 2 * time.Second
 
-// skew returns a fault if a server's clock differs from this machine's clock by more
-// than maxSkew. It cannot know which of the two clocks is wrong. The Store itself never
-// compares the two clocks, because only the servers' clocks have to agree.
+// skew returns a fault if a server's clock certainly differs from this machine's clock
+// by more than maxSkew. It returns none if the server does not report its time. It
+// cannot know which of the two clocks is wrong. The Store itself never compares the two
+// clocks, because only the servers' clocks have to agree.
 func skew(ctx context.Context, client redis.Cmdable) []string {
 	before := time.Now()
 	now, err := client.Time(ctx).Result()

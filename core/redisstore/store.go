@@ -24,8 +24,8 @@ import (
 //
 // A Store repeats a command only if the command has certainly changed nothing. Every
 // call returns soon after its ctx is done, or after two seconds if ctx is not done
-// earlier. Limit and the package comment name the exceptions. An error shows whether
-// anything can have changed, as store.Store requires.
+// earlier. Check and List can take longer. Limit and the package comment name the other
+// exceptions. An error shows whether anything can have changed, as store.Store requires.
 type Store struct {
 	config
 	taken   takenKeys
@@ -160,7 +160,8 @@ func (s *Store) named(b []byte, key string) []byte {
 	return append(append(append(b, '{'), key...), '}')
 }
 
-// usable returns an error for a claim that would break the stored format.
+// usable returns an error for a claim that would break the stored format, and for a
+// record in a key that other programs share.
 func (s *Store) usable(op string, c *store.Claim) error {
 	var fault string
 	switch {

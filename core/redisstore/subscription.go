@@ -63,7 +63,8 @@ func (s *Store) listenAt(ctx context.Context, l *hub.Listener[watched], client r
 	return err
 }
 
-// receive passes messages on until the connection fails.
+// receive passes messages on until the connection fails, or the subscription was
+// interrupted.
 func (sub *subscription) receive(ctx context.Context, dead *time.Timer) error {
 	live := false
 	for {
@@ -100,8 +101,8 @@ func (sub *subscription) receive(ctx context.Context, dead *time.Timer) error {
 	}
 }
 
-// ping sends a PING if the server has been silent, and ends a subscription without
-// watches.
+// ping sends a PING if the server has been silent, and ends a subscription that has had
+// no watches for over a minute. It also calls tidy for the channels of Redisson's locks.
 func (sub *subscription) ping(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()

@@ -30,9 +30,10 @@ type load struct {
 	lost    int // the number of short leases that were lost
 }
 
-// startLoad starts a load with keys for the short leases and held for the long leases. If
-// patient is set, the store may be unreachable for a while, but no long lease may be
-// lost. Otherwise only a few calls may fail, for example at a busy machine.
+// startLoad starts a load. The short leases are of the keys in keys, and the long leases
+// of the keys in held. If patient is set, the store may be unreachable for a while, but
+// no long lease may be lost. Otherwise only a few calls may fail, for example at a busy
+// machine.
 func startLoad(t testing.TB, client func() redis.UniversalClient, keys, held []string, patient bool, opts ...redisstore.Option) *load {
 	t.Helper()
 	l := &load{t: t, oracle: newOracle(), stop: make(chan struct{})}

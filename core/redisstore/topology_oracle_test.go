@@ -118,8 +118,8 @@ func (o *oracle) violations() []string {
 	return all
 }
 
-// judge fails the test on any violation. It also fails if fewer than least stays were
-// seen, because the test would then prove nothing.
+// judge fails the test on any violation. It also fails if fewer stays were seen than the
+// number least, because the test would then prove nothing.
 func (o *oracle) judge(t testing.TB, least int) {
 	t.Helper()
 	for _, v := range o.violations() {

@@ -133,7 +133,8 @@ func parseWaiters(value string, now uint64) (waiters []store.Hold, ok bool) {
 	return waiters, true
 }
 
-// parseRun parses the field of a record: its deadline, its attempt and its state.
+// parseRun parses the field of a record: its deadline, its attempt and its state. It
+// returns nil for a record that has expired.
 func parseRun(value string, now uint64) (run *store.Run, ok bool) {
 	f := strings.SplitN(value, " ", 4)
 	if len(f) < 3 || len(f[2]) != 1 {

@@ -20,8 +20,8 @@ import (
 // connection.
 //
 // With plain keys Watch fails with store.ErrUnsupported, and after Close with
-// store.ErrClosed. It fails with store.ErrUnavailable if the server does not confirm
-// the subscription within two seconds and before ctx is done.
+// store.ErrClosed. It fails with store.ErrUnavailable if the server is known to be down,
+// or does not confirm the subscription within two seconds and before ctx is done.
 func (s *Store) Watch(ctx context.Context, c store.Claim) (<-chan struct{}, error) {
 	if err := s.usable("watch", &c); err != nil {
 		return nil, err

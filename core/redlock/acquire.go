@@ -128,15 +128,15 @@ func (s *Store) vote(ctx context.Context, c store.Claim, start time.Time) (*ball
 	}
 }
 
-// timeFor reports whether more than d is left before the deadline of ctx. A refused
-// claim asks again only if the answers can arrive in time. Otherwise the outcome would
-// be unknown.
+// timeFor reports whether more than the duration d is left before the deadline of ctx. A
+// refused claim asks again only if the answers can arrive in time. Otherwise the outcome
+// would be unknown.
 func timeFor(ctx context.Context, d time.Duration) bool {
 	end, _ := ctx.Deadline()
 	return time.Until(end) > d
 }
 
-// sleep waits for d. It returns false if ctx is done earlier.
+// sleep waits for the duration d. It returns false if ctx is done earlier.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

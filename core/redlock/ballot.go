@@ -240,8 +240,8 @@ const (
 	longestPause = 64 * firstPause
 )
 
-// retry asks the busy nodes again while the claim is refused and the function allowed
-// returns true.
+// retry asks the busy nodes again while the claim is refused, the function allowed
+// returns true, and ctx leaves time for their answers.
 func (b *ballot) retry(ctx context.Context, v verdict, allowed func() bool) verdict {
 	pause, begun := firstPause, time.Now()
 	for round := 0; v == refused && allowed() && timeFor(ctx, 2*b.took); round++ {
@@ -266,8 +266,8 @@ func (b *ballot) retryIfFirst(ctx context.Context, v verdict) verdict {
 	return b.retry(ctx, v, b.hasFirst)
 }
 
-// firstGrace is the minimum time limit of awaitFirst, unless the node time-out is
-// shorter. It is also the maximum time for which a release waits for an acquire.
+// firstGrace is the minimum time limit of awaitFirst, unless less of the node time-out
+// is left. It is also the maximum time for which a release waits for an acquire.
 const firstGrace = 5 * time.Millisecond
 
 // awaitFirst waits briefly for the nodes that come before the first answering node in

@@ -16,8 +16,11 @@ const (
 	cleanupWidth = 64                     // the maximum number of tries that begin at once
 )
 
-// cleanup releases claims at single nodes in the background, until the node has
-// answered or its hold of the claim has expired.
+// cleanup releases claims at single nodes in the background, until the node has answered
+// or its hold of the claim has expired. A task that has to leave a tombstone ends in two
+// cases: the node has answered that it lacks the claim, or no acquire of the claim can
+// arrive any more. More than maxTasks tasks, and the tasks of a closed Store, are
+// dropped.
 type cleanup struct {
 	store *Store
 
@@ -157,7 +160,8 @@ func (u *cleanup) tryAll(due []task) {
 	}
 }
 
-// try sends the release of t. It adds t again if the node may still need a release.
+// try sends the release of t. It adds t again if the node may still need a release and
+// the time of t has not passed.
 func (u *cleanup) try(t task, done func()) {
 	s := u.store
 	var ttl time.Duration

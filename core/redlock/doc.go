@@ -79,7 +79,7 @@
 //
 // A server that was restarted may have forgotten its holds. Its votes do not count until
 // it is older than the longest TTL. WithQuarantine sets the longest TTL, which is a
-// minute by default. Claims with longer TTLs are refused.
+// minute by default. If any node reports its age, claims with longer TTLs are refused.
 //
 // A new cluster has no holds to forget. Its nodes count at once under three conditions:
 // all nodes answer, all are younger than the longest TTL, and none has the mark that an

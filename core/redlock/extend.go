@@ -17,10 +17,11 @@ import (
 // no extension could be valid any more.
 //
 // If a majority has confirmed a claim, Extend restores the claim in the background at
-// each node that lacks it. It does not restore the claim at a node to which an acquire
-// of the claim was in flight when Extend began. So a node that was restarted or cut off
-// for a while does not reduce the lock to a bare majority. After a loss no node gets the
-// claim again, because another claim may already hold the key.
+// each node that lacks it. It does not restore the claim in three cases: an acquire of
+// the claim was in flight to the node when Extend began, the claim was released, or half
+// of its validity has passed. So a node that was restarted or cut off for a while does
+// not reduce the lock to a bare majority. After a loss no node gets the claim again,
+// because another claim may already hold the key.
 func (s *Store) Extend(ctx context.Context, claims []store.Claim) []store.Extension {
 	answers := make([]store.Extension, len(claims))
 	if ctx.Err() != nil {
@@ -185,9 +186,9 @@ func (x *extension) answer(ctx context.Context, i int) store.Extension {
 }
 
 // heal restores the claims that node n lacks, in the background. It stops at the first
-// call that is not answered. It also stops if no majority reports the token of a claim,
-// or when half of a claim's validity has passed since the extension began. The next
-// Extend tries again.
+// call that is not answered. It also stops if WithFencing is set and no majority reports
+// the token of a claim, when half of a claim's validity has passed since the extension
+// began, or when the Store is closed. The next Extend tries again.
 func (x *extension) heal(ctx context.Context, n *node, lacks []int) {
 	s := x.store
 	x.unsettled.Add(1)
@@ -223,9 +224,10 @@ func (x *extension) heal(ctx context.Context, n *node, lacks []int) {
 	})
 }
 
-// addToken adds the token of the hold to claim i before the claim is restored at a node.
-// Otherwise, after all nodes were replaced one by one, no node would know the token.
-// addToken returns false if no majority reports the token.
+// addToken adds the token of the hold to claim i before the claim is restored at a node,
+// if WithFencing is set and the claim is exclusive. Otherwise, after all nodes were
+// replaced one by one, no node would know the token. addToken returns false if no
+// majority reports the token.
 func (x *extension) addToken(ctx context.Context, c *store.Claim, i int) bool {
 	s := x.store
 	if !s.fencing || c.Weight < store.All {

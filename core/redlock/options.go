@@ -51,14 +51,15 @@ func WithDrift(factor float64) Option {
 
 // WithFencing assigns exclusive claims a token that grows from grant to grant,
 // whichever nodes form the majority. Without this option tokens are 0. The option costs
-// a second round of requests: before Acquire returns, the highest token of the first
-// round is rounded up and written back to a majority.
+// each new grant a second round of requests: before Acquire returns, the highest token
+// of the first round is rounded up and written back to a majority.
 func WithFencing() Option {
 	return func(c *config) { c.fencing = true }
 }
 
 // WithQuarantine sets the longest TTL that any client of these nodes uses. The default
-// is one minute. A claim with a longer TTL fails with store.ErrInvalid.
+// is one minute. A claim with a longer TTL fails with store.ErrInvalid, unless no node
+// knows its age.
 //
 // A node that started less than this time ago may have forgotten holds that have not
 // expired. So its votes do not count until it is older. 0 turns the quarantine off, for

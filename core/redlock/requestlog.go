@@ -159,8 +159,8 @@ func (l *requestLog) acquireUnderWay(c *store.Claim, i int) <-chan struct{} {
 }
 
 // moreAcquires returns a channel that is closed when the next acquire of c has
-// returned. It returns nil if the number of nodes with an acquire in flight does not
-// exceed most.
+// returned. It returns nil if an acquire of c is in flight to at most as many nodes as
+// the parameter most.
 func (l *requestLog) moreAcquires(c *store.Claim, most int) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -406,8 +406,8 @@ func (s *Store) awaitReleases(ctx context.Context, c *store.Claim, i int, r requ
 	return nil
 }
 
-// awaitAcquires waits until the number of nodes with an acquire of c in flight does not
-// exceed most, or until ctx is done.
+// awaitAcquires waits until an acquire of c is in flight to at most as many nodes as the
+// parameter most, or until ctx is done.
 func (s *Store) awaitAcquires(ctx context.Context, c *store.Claim, most int) {
 	for {
 		returned := s.requests.moreAcquires(c, most)

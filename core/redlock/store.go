@@ -138,7 +138,7 @@ func (s *Store) CheckClaim(c store.Claim) error {
 	return nil
 }
 
-// Braces implements store.Braced. It returns true if all nodes accept keys with braces.
+// Braces implements store.Braced. It reports whether all nodes accept keys with braces.
 func (s *Store) Braces() bool {
 	for _, n := range s.nodes {
 		if b, ok := n.store.(store.Braced); !ok || !b.Braces() {
@@ -216,8 +216,8 @@ func (s *Store) worker(fn func()) {
 // is shorter, because a check often dials the servers for the first time.
 func (s *Store) lookTime() time.Duration { return max(s.timeout, 250*time.Millisecond) }
 
-// usable returns an error for a claim that a majority cannot decide, or whose TTL is
-// not allowed.
+// usable returns an error for a claim that a majority cannot decide, or whose TTL or
+// MinToken is not allowed. Of a release it checks only that there is no record.
 func (s *Store) usable(op string, c *store.Claim) error {
 	var fault string
 	switch {
@@ -242,8 +242,9 @@ func (s *Store) usable(op string, c *store.Claim) error {
 	return s.checkTTL(op, c)
 }
 
-// checkTTL returns an error for a TTL that is not longer than the allowance for drift,
-// or that is longer than the quarantine.
+// checkTTL returns an error for a TTL that is not longer than the allowance for drift.
+// If a node can describe its server, checkTTL also returns an error for a TTL that is
+// longer than the quarantine.
 func (s *Store) checkTTL(op string, c *store.Claim) error {
 	if s.valid(c.TTL) <= 0 {
 		return fmt.Errorf("redlock: %s: TTL %v is too short for the drift: %w", op, c.TTL, store.ErrInvalid)

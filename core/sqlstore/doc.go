@@ -5,11 +5,12 @@
 //
 // # Rows
 //
-// A key is a row. The usual lock is taken by one statement and released by one. Every
-// other operation is a read and a compare-and-set. If another process has changed the
-// row in between, package casstore repeats both. No row stays locked between two round
-// trips. The exception is a Commit of package once, which locks its row until the
-// COMMIT. So a process that dies leaves no other row locked.
+// A key is a row. The usual lock is released by one statement, and is also taken by one
+// if the key is free at the first attempt. Every other operation is a read and a
+// compare-and-set. If another process has changed the row in between, package casstore
+// repeats both. No row stays locked between two round trips. The exception is a Commit
+// of package once, which locks its row until the COMMIT. So a process that dies leaves
+// no other row locked.
 //
 // The database needs no stored functions. The isolation level, the time zone, the SQL
 // mode and the parameters of the driver do not matter, with two exceptions. Each
@@ -18,15 +19,16 @@
 // check for an open transaction takes two more round trips per call. These are drivers
 // other than pgx on PostgreSQL, and drivers other than go-sql-driver/mysql on MySQL.
 //
-// A Store uses the time of the database. If the database's clock is set back, all
-// deadlines move back by the same amount.
+// A Store uses the time of the database. If the database's clock is set back, a hold has
+// at most the time that was left when its row was last written.
 //
 // # Waiting
 //
 // A release does not wake waiters of this package in other processes. These waiters try
-// again after a pause. Within a process a lock is passed on at once. Package pgstore is
-// for PostgreSQL through pgx, with the same tables, so locks of both packages exclude
-// each other. Releases by either package wake pgstore's waiters.
+// again after a pause. Within a process a released lease usually passes its hold on to
+// the next caller at once. Package pgstore is for PostgreSQL through pgx, with the same
+// tables, so locks of both packages exclude each other. Releases by either package wake
+// pgstore's waiters.
 //
 // # Requirements of the server
 //

@@ -20,8 +20,8 @@ func Schema(d Dialect) string {
 	return strings.Join(append(d.Schema(), d.SetVersion(dialect.SchemaVersion).Text), ";\n") + ";\n"
 }
 
-// Migrate creates the tables in the database of db. It does nothing if the tables
-// exist. It may run in several processes at once.
+// Migrate creates the tables in the database of db. It does nothing if the tables exist
+// in this version. It may run in several processes at once.
 //
 // If the tables do not exist, the user of db needs the right to create them. The
 // documentation of the package lists the rights of a Store's user.
@@ -29,7 +29,9 @@ func Schema(d Dialect) string {
 // Migrate fails with store.ErrUnsupported if the server is too old, if the tables are
 // of another version, or if a SQLite database is in memory. Migrate of package pgstore
 // moves the tables of an older version on PostgreSQL. If the database cannot be reached
-// or refuses a statement, Migrate fails with store.ErrUnavailable.
+// or refuses a statement, or if row-level security hides the tables, Migrate fails with
+// store.ErrUnavailable. If db is nil or d is the zero Dialect, it fails with
+// store.ErrInvalid.
 func Migrate(ctx context.Context, db *sql.DB, d Dialect) error {
 	p, err := placeOf("migrate", db, d)
 	if err != nil {

@@ -27,7 +27,7 @@ var (
 // pause.
 //
 // A Store is safe for concurrent use. A call returns soon after its ctx is done, and at
-// the latest after two seconds.
+// the latest after two seconds. Check and Cards can take longer.
 type Store struct {
 	*casstore.Store
 	place *rows.Place

@@ -158,8 +158,8 @@ func (e *env) committed(c store.Claim) {
 	e.end(e.saved(c).Commit)
 }
 
-// notSaved saves the record of c in tx, and fails the case unless tx refuses it with
-// want.
+// notSaved saves the record of c in tx, and fails the case unless tx refuses it with the
+// error want.
 func (e *env) notSaved(tx Transaction, c store.Claim, want error) {
 	e.Helper()
 	if err := tx.SaveRun(e.Context(), e.store, c); !errors.Is(err, want) {

@@ -131,7 +131,7 @@ func (e *env) busy(s store.Store, c store.Claim) *store.BusyError {
 	return busy
 }
 
-// refused sends c to s, and fails the case unless c is refused with want.
+// refused sends c to s, and fails the case unless c is refused with the error want.
 func (e *env) refused(s store.Store, c store.Claim, want error) {
 	e.Helper()
 	g, err := s.Acquire(e.Context(), c)

@@ -131,7 +131,7 @@ var tokenCases = []testCase{
 }
 
 // grows acquires and releases the key. It returns the token, and fails the case unless
-// the token is above last.
+// the token is above the token last.
 func (e *env) grows(s store.Store, last uint64) uint64 {
 	e.Helper()
 	c := e.exclusive()

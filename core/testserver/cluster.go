@@ -163,8 +163,8 @@ func (c *Cluster) Master(slot int) *Redis {
 	return master
 }
 
-// AwaitSuccessor waits until slot has a master other than old, and then until the cluster
-// agrees, as AwaitOK does.
+// AwaitSuccessor waits until slot has a master other than the server old, and then until
+// the cluster agrees, as AwaitOK does.
 func (c *Cluster) AwaitSuccessor(slot int, old *Redis) {
 	c.t.Helper()
 	Eventually(c.t, Settled, "the slot has another master", func() bool { return c.Master(slot) != old })

@@ -218,7 +218,8 @@ func (l *link) request(m message, fault *Fault) bool {
 	return true
 }
 
-// pass sends a request to the server.
+// pass sends a message to the server. If the message is a request, pass records that its
+// reply is pending.
 func (l *link) pass(m message, p pending) {
 	if m.request != nil {
 		p.id = m.id

@@ -15,14 +15,14 @@ type Migration struct {
 	from, to *Redis
 }
 
-// Migrate moves slot and all its keys to the master to.
+// Migrate moves slot and all its keys to another master, the parameter to.
 func (c *Cluster) Migrate(slot int, to *Redis) {
 	c.t.Helper()
 	c.BeginMigration(slot, to).Finish()
 }
 
-// BeginMigration starts the migration of slot to the master to. MoveKeys and Finish move
-// the keys.
+// BeginMigration starts the migration of slot to another master, the parameter to.
+// MoveKeys and Finish move the keys.
 func (c *Cluster) BeginMigration(slot int, to *Redis) *Migration {
 	c.t.Helper()
 	m := &Migration{t: c.t, cluster: c, slot: slot, from: c.Master(slot), to: to}
@@ -70,9 +70,9 @@ func (s *Redis) KeysIn(slot int) int {
 	return int(n)
 }
 
-// Disown makes two nodes disagree about an empty slot. The slot's master names the node
-// to as the owner, while to still names the master. repair makes to name itself, which
-// ends the disagreement.
+// Disown makes two nodes disagree about an empty slot. The slot's master names the other
+// node (the parameter to) as the owner, while the other node still names the master.
+// repair makes the other node name itself, which ends the disagreement.
 func (c *Cluster) Disown(slot int, to *Redis) (repair func()) {
 	c.t.Helper()
 	from, id := c.Master(slot), nodeID(to)

@@ -12,7 +12,8 @@ import (
 // preload writes the library that the function library compiles into dir, and creates
 // the file that controls the library. A program that is started with the variables in
 // env loads the library and finds the file. If this machine cannot compile the library,
-// preload calls Missing. The message begins with what, which names the missing effect.
+// preload calls Missing. The message begins with the text what, which names the missing
+// effect.
 func preload(t testing.TB, dir, name, what string, library func() ([]byte, error)) (control *os.File, env []string) {
 	t.Helper()
 	text, err := library()

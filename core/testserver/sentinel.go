@@ -158,8 +158,8 @@ func (s *Sentinel) Replicas() []*Redis {
 	return all
 }
 
-// AwaitFailover waits until the sentinels name a master other than old, and returns the
-// new master.
+// AwaitFailover waits until the sentinels name a master other than the server old, and
+// returns the new master.
 func (s *Sentinel) AwaitFailover(old *Redis) *Redis {
 	s.t.Helper()
 	Eventually(s.t, Settled, "there is another master", func() bool {

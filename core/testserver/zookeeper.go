@@ -22,11 +22,13 @@ const (
 // names.
 const zooKeeperClassPath = "zookeeper.classpath"
 
-// ZooKeeperTick is the default tick of ZooKeeper's servers. Sessions last at least 2
-// ticks, and at most 400 times ZooKeeperTick.
+// ZooKeeperTick is the tick of the ZooKeeper servers that this package starts, unless a
+// test sets another tick. Sessions last at least 2 ticks, and at most 400 times
+// ZooKeeperTick.
 const ZooKeeperTick = 200 * time.Millisecond
 
-// ContainerCheck is the interval at which ZooKeeper's servers remove empty containers.
+// ContainerCheck is the interval at which the ZooKeeper servers of this package remove
+// empty containers.
 const ContainerCheck = 500 * time.Millisecond
 
 // ZooKeeper is a ZooKeeper server for one test, on a free port of 127.0.0.1. It stops

@@ -17,9 +17,11 @@ var errAgain = errors.New("the queue changes faster than it can be read")
 // attempts limits how often an operation reads a queue that changes.
 const attempts = 20
 
-// Acquire tries once to admit c. For a free key whose node exists, it sends one request,
-// which creates the claim's node. The response shows whether the key's node had no other
-// child at that moment.
+// Acquire asks once whether c is admitted. If the queue changes while Acquire reads it,
+// Acquire reads the queue again, at most 20 times. For a free key whose node exists and
+// has no children, it sends one request, which creates the claim's node. The response
+// shows whether the key's node had no other child at that moment. Claims with Via, and
+// claims whose MinToken is higher than the token, take more requests.
 func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	if err := usable("acquire", c); err != nil {
 		return store.Grant{}, err

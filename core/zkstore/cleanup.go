@@ -31,11 +31,11 @@ func (s *Store) remove(path string, session int64) {
 	})
 }
 
-// sweep removes the node that an attempt may have created, and retries until the
-// removal is certain. It finds the node by its nonce, which only that node has.
-// CreateProtectedEphemeralSequential of the client library is not enough. After a lost
-// reply it looks for the node only once, and perhaps on a server that has not seen the
-// node yet.
+// sweep removes the node that an attempt may have created, and retries until the removal
+// is certain or the Store is closed. It finds the node by its nonce, which only that
+// node has. CreateProtectedEphemeralSequential of the client library is not enough.
+// After a lost reply it looks for the node only once, and perhaps on a server that has
+// not seen the node yet.
 func (s *Store) sweep(dir, nonce string) {
 	s.background(func() {
 		for pause := 10 * time.Millisecond; s.ctx.Err() == nil; pause = min(2*pause, time.Second) {

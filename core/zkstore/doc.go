@@ -75,9 +75,9 @@
 // writes extend the trust, because a majority confirms them. Reads prove nothing,
 // because a server that is cut off from the other servers still answers them. A lease
 // with core.NoRenew is not extended. So it expires after at most half of the time-out,
-// even if its TTL is longer. The clocks of the servers do not matter, with one
-// exception. The leader's clock counts the time for which KeepFor or a revoke keeps a
-// key taken.
+// even if its TTL is longer. For locks, the clocks of the servers do not matter, with
+// one exception. The leader's clock counts the time for which KeepFor or a revoke keeps
+// a key taken. Cards also expire by this clock.
 //
 // The servers decide the session's time-out. By default the servers grant 2 to 20 of
 // their ticks. All servers should have the same limits; see WithSessionTimeout.

@@ -89,7 +89,7 @@ func (s *Store) extension(session int64, sent time.Time, ttl time.Duration) stor
 	return store.Extension{Valid: min(valid, ttl)}
 }
 
-// extendAll writes to the nodes of the holds in some in one request. The error for each
+// extendAll writes to the nodes of the given holds in one request. The error for each
 // hold is nil, an error for the caller, or errAgain.
 func (s *Store) extendAll(ctx context.Context, claims []store.Claim, some []*hold, holds map[*hold][]int) []error {
 	ttls := make([]time.Duration, len(some))

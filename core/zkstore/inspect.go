@@ -28,7 +28,8 @@ const (
 // Look implements store.Inspector. It reads the queue and then each of its nodes, 16 at
 // a time. Before these reads, it sends a write that leaves nothing. The write returns
 // the servers' time and brings the client's server up to date with everything done
-// before. Without the rights CREATE and DELETE on the root, ages are unknown.
+// before. Without the rights CREATE and DELETE on the root, ages are unknown, and Left
+// is only an upper bound.
 //
 // Left of a hold follows from the lifetime that its holder has written to its node. If
 // the holder has waited and has not extended yet, Left may be the whole TTL, which is
@@ -50,7 +51,8 @@ func (s *Store) Look(ctx context.Context, key string) (store.State, error) {
 
 // List implements store.Inspector, in the order of the names of the keys' nodes. The
 // first page reads the names of all keys in one request. Later pages reuse these names
-// for a minute. List reads each key of a page as Look does.
+// for a minute. List reads each key of a page as Look does, and leaves out keys without
+// live entries.
 func (s *Store) List(ctx context.Context, after string, most int) (page []store.State, next string, err error) {
 	if err := inspection.CheckPage("zkstore: list", most); err != nil {
 		return nil, "", err
@@ -84,9 +86,11 @@ func (s *Store) List(ctx context.Context, after string, most int) (page []store.
 }
 
 // Revoke implements store.Inspector. In one transaction it deletes the nodes of a hold
-// and, if keep is positive, creates a node that keeps the hold's weight taken. If the
-// holder has written in the meantime, the transaction fails, and Revoke tries again. The
-// leader's clock counts the remaining time, as with KeepFor.
+// and, if keep is positive, creates a node that keeps the hold's weight taken. That node
+// lasts for the time keep, or for the rest of the hold's lifetime if that is longer. If
+// the holder has written in the meantime, the transaction fails, and Revoke tries again,
+// at most 20 times in all. The leader's clock counts the remaining time, as with
+// KeepFor.
 //
 // Revoke needs the rights READ, CREATE and DELETE. The node that it creates gets the
 // ACL of the hold's node, so that the same clients can read it. If the servers show
@@ -198,7 +202,9 @@ func (l line) revocable(hold string) []node {
 	return nil
 }
 
-// aclOf returns the ACL of a node, for the node that replaces it.
+// aclOf returns the ACL of a node, for the node that replaces it. If the servers hide
+// the digests in the ACL, aclOf returns the Store's own ACL if the two match, and
+// otherwise fails.
 func (s *Store) aclOf(ctx context.Context, path string) ([]zk.ACL, error) {
 	var acl []zk.ACL
 	_, _, err := s.sess.do(ctx, func() (err error) {
@@ -265,7 +271,8 @@ func (s *Store) moment(ctx context.Context) (moment, error) {
 	return moment{}, err
 }
 
-// fact is the data of a node, in addition to its name.
+// fact has the parsed data of a node, the times of its creation and of its last write,
+// and its version. The node's name is not part of it.
 type fact struct {
 	note             note
 	created, written int64 // in the servers' milliseconds
@@ -302,8 +309,8 @@ func (s *Store) read(ctx context.Context, path string) (text []byte, stat *zk.St
 	return text, stat, err
 }
 
-// each calls f for all elements of some, at most width at a time, and returns the first
-// error.
+// each calls f for the elements of a slice, at most width at a time. After an error it
+// calls f for no further element. It returns the first error.
 func each[E any](some []E, f func(E) error) error {
 	var next, failed atomic.Int64
 	var wg sync.WaitGroup

@@ -88,9 +88,10 @@ func weigh(nodes []node) int64 {
 // admits reports whether n is held.
 //
 // A plain node is held if the nodes ahead leave room for it, and all of them are held.
-// Nodes ahead are only ever removed. A node that joins at a place ahead is a further
-// hold of an owner that is already counted there. So a node stays admitted once it is
-// admitted, for every process and in every state of the queue that contains the node.
+// Ahead of a node, nodes are removed but not added, with one exception. A further hold
+// joins at the place of its owner, who is already counted there. So a node stays
+// admitted once it is admitted, for every process and in every state of the queue that
+// contains the node.
 //
 // A further hold overtakes the waiters. Its decision counts all nodes that may have
 // been admitted when it was created.

@@ -57,8 +57,8 @@ func parseNote(text []byte) note {
 	return n
 }
 
-// millis parses a duration of at most a hundred years, so that a sum of several
-// durations does not overflow.
+// millis parses a duration of at most a hundred years, so that a sum of two durations
+// does not overflow.
 func millis(s string) (time.Duration, bool) {
 	const most = 100 * 365 * 24 * int64(time.Hour/time.Millisecond)
 	ms, err := strconv.ParseInt(s, 10, 64)
@@ -83,8 +83,8 @@ func noteOf(c store.Claim) note {
 	return note{life: life(c), waits: c.Wait, ttl: c.TTL}
 }
 
-// note returns the note for a write that extends h to ttl from now. The caller holds the
-// mutex.
+// note returns the note for a write after which h lasts at least for ttl. A write never
+// shortens h. The caller holds the mutex.
 func (h *hold) note(ttl time.Duration) note {
 	n := note{life: max(ttl, time.Until(h.until)), held: true}
 	if h.admitted {

@@ -30,16 +30,17 @@ type config struct {
 // "/lk1". Stores share locks if they share the servers and the root. The client library
 // has no chroot. To stay inside a chroot, begin the path with the chroot's path. The
 // Store creates missing nodes of the path when it locks the first key. The path must
-// have at most 256 bytes.
+// begin with a slash, have at most 256 bytes, and contain only printable characters. It
+// must not end with a slash, have an empty or relative part, or lie in /zookeeper.
 func WithRoot(path string) Option {
 	return func(c *config) { c.root = path }
 }
 
 // WithACL sets the rights to the nodes that the Store creates, including the root and
-// its missing parents. By default all clients have all rights. The Store itself needs
-// the rights to read, write, create and delete. With digest authentication, for
-// example, use zk.DigestACL(zk.PermAll, user, password) here, and AddAuth("digest", …)
-// on the connection.
+// its missing parents. By default all clients have all rights. acl must have at least
+// one entry. The Store itself needs the rights to read, write, create and delete. With
+// digest authentication, for example, use zk.DigestACL(zk.PermAll, user, password) here,
+// and AddAuth("digest", …) on the connection.
 func WithACL(acl []zk.ACL) Option {
 	return func(c *config) { c.acl = acl }
 }
@@ -49,7 +50,7 @@ func WithACL(acl []zk.ACL) Option {
 // time-out. It is also needed if the servers of an ensemble grant different time-outs.
 // Then set the shortest time-out. The value must not be longer than the servers'
 // time-out, because the trust in a lease follows from it. If the Store knows both
-// time-outs, it uses the shorter.
+// time-outs, it uses the shorter. d is at least 10 ms, or 0 for the default.
 func WithSessionTimeout(d time.Duration) Option {
 	return func(c *config) { c.session = d }
 }

@@ -33,9 +33,9 @@ func expire(t testing.TB, proxy *testserver.Proxy, conn *zk.Conn) {
 	})
 }
 
-// inTime waits for the loss of a lease of a short session in which nothing was confirmed
-// after the given moment. It fails the test if the lease is trusted for more than half
-// of the session's time-out, or if the loss is noticed late.
+// inTime waits for the loss of a lease. The lease's session is short, and nothing was
+// confirmed in the session after the time since. It fails the test if the lease is
+// trusted for more than half of the session's time-out, or if the loss is noticed late.
 func inTime(t testing.TB, l *core.Lease, since time.Time) {
 	t.Helper()
 	at := lostBy(t, l)

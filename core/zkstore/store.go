@@ -191,7 +191,7 @@ func (s *Store) span(h *hold, ttl time.Duration) time.Duration {
 	return min(ttl, max(s.sess.valid(h.session, time.Now()), 0))
 }
 
-// prolong extends h to ttl from now, or to the end of the trust in its session if that
+// prolong makes h last for ttl from now, or until the trust in its session ends if that
 // is earlier. It never shortens h.
 func (s *Store) prolong(h *hold, ttl time.Duration) {
 	d := s.span(h, ttl)

@@ -19,8 +19,9 @@ const (
 )
 
 // wait keeps h in the queue and watches the nodes for which h waits. If the claim does
-// not wait, or h is a further hold, wait deletes h instead. It returns a
-// *store.BusyError, or errAgain if the queue has changed.
+// not wait, or h is a further hold, wait deletes h instead. If it finds a kept node
+// whose time has passed, it deletes that node. It returns a *store.BusyError, errAgain
+// if the queue has changed, or the error of a request.
 func (s *Store) wait(o *operation, c store.Claim, h *hold, l line) error {
 	busy := &store.BusyError{Key: c.Key, RetryAfter: askAgain}
 	ahead := l.ahead(h.node)
@@ -92,7 +93,8 @@ func (s *Store) left(ctx context.Context, dir string, m node) (time.Duration, er
 	return time.Duration(stat.Mtime-s.sess.clock())*time.Millisecond + parseNote(text).life, nil
 }
 
-// hint returns the shortest remaining lifetime among the first nodes ahead.
+// hint returns the shortest remaining lifetime among the first eight nodes ahead, and at
+// least 1 ms.
 func (s *Store) hint(ctx context.Context, h *hold, ahead []node) time.Duration {
 	var best time.Duration
 	for i, m := range ahead {

@@ -55,8 +55,8 @@ func playWhole(t *testing.T, program string, args ...string) (out, complaints st
 
 const stoodStill = "the machine stood still"
 
-// check fails the test unless out has every scene, with these verdicts for its two
-// sides.
+// check fails the test unless the output out has every scene, with these verdicts for
+// its two sides.
 func check(t *testing.T, out, naive, kit string) {
 	t.Helper()
 	lines := strings.Split(out, "\n")

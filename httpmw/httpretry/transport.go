@@ -24,8 +24,8 @@ type transport struct {
 // Hosts. It sends other requests unchanged.
 //
 // The key comes from the request's own header, else from WithKey, else from Key. Otherwise it is
-// random. A request whose header or WithKey has an empty key, or whose header has several keys,
-// fails with an error, and nothing is sent.
+// random. A request fails, and nothing is sent, in two cases. The key from its header or
+// WithKey is empty, or its header has several keys.
 //
 // A request is tried again after an error of base, after 408, 425, 429, 502, 503 and
 // 504, and after 409 if its problem type ends in "idempotency-in-progress" or

@@ -180,8 +180,8 @@ func TestBadHandler(t *testing.T) {
 	}
 }
 
-// TestPath checks that an empty parameter is a mistake of the client, and a parameter
-// that the route lacks a mistake of the program.
+// TestPath checks two responses. An empty parameter is the client's mistake (400). A
+// parameter that the route does not have is the program's mistake (500).
 func TestPath(t *testing.T) {
 	t.Parallel()
 	for pattern, want := range map[string]int{

@@ -34,8 +34,8 @@ import (
 // unknown. After other errors, and after a nack by the handler, the message runs again. If the
 // handler calls once.NotFinal and returns nil, this message is acked, and a later message under
 // its key runs again. While the message runs elsewhere, its key is busy; see Busy. A
-// message whose payload differs from the payload of the first message under its key fails
-// with once.ErrMismatch.
+// message whose payload, or whose Fingerprint, differs from that of the first message
+// under its key fails with once.ErrMismatch.
 //
 // The handler runs under the context of a lease, which is derived from the message's context and
 // is canceled when the lease is lost. The handler's result counts even if its success could not

@@ -50,9 +50,9 @@ func Also(keys ...KeyFunc) Option {
 }
 
 // Fingerprint sets the value that has to be the same in all messages with one key. The default
-// is the payload. Fingerprint is for payloads with irrelevant differences, such as a trace ID. If
-// of returns "" or an error, the message fails. Fingerprint is for Idempotent, and panics if of is
-// nil.
+// is the payload. Fingerprint is for payloads with irrelevant differences, such as a
+// trace ID. If the function of returns "" or an error, the message fails. Fingerprint is
+// for Idempotent, and panics if of is nil.
 func Fingerprint(of KeyFunc) Option {
 	if of == nil {
 		panic("watermillmw: Fingerprint: the function is nil")

@@ -18,8 +18,8 @@ type runKey struct{}
 // under calls next with ctx as the context of msg, and records the call in r.tries. ctx is
 // derived from the current context of msg. under restores that context before it returns,
 // because an outer Retry calls the middleware with the same message after ctx was canceled.
-// Messages that were produced under ctx are detached from it, because publishers use the
-// messages' contexts, and the router calls publishers when ctx is done.
+// The router calls publishers when ctx is done, and publishers use the messages'
+// contexts. So under detaches the messages that were produced under ctx.
 func under(ctx context.Context, msg *message.Message, r *run, next message.HandlerFunc) (produced []*message.Message, err error) {
 	outer := msg.Context()
 	msg.SetContext(context.WithValue(ctx, runKey{}, r))

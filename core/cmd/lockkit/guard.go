@@ -11,8 +11,8 @@ import (
 // process that started the guard has exited. It is not for users.
 const guardName = "internal-guard"
 
-// guardMain reads the ID of a process group from in. When the process that writes to in
-// exits, in ends, and guardMain kills the group.
+// guardMain reads the ID of a process group from the pipe in. When the process that
+// writes to the pipe exits, the pipe ends, and guardMain kills the group.
 func guardMain(in io.Reader) int {
 	deafen()
 	r := bufio.NewReader(in)

@@ -34,8 +34,8 @@ func newOperator(name string, out, errs io.Writer) *operator {
 	return o
 }
 
-// arguments parses the flags, and checks that between least and most arguments follow
-// them.
+// arguments parses the flags, and checks that the number of arguments after them is at
+// least the number least and at most the number most.
 func (o *operator) arguments(args []string, help string, least, most int) (code int, ok bool) {
 	if code, ok = parse(o.flags, args, help, o.out, o.errs); !ok {
 		return code, false

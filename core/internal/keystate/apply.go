@@ -6,8 +6,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Acquire admits or refuses c at now, as store.Store.Acquire does. It also returns the
-// leases to wake.
+// Acquire admits or refuses c at the time now, as store.Store.Acquire does. It also
+// returns the leases to wake.
 func (s *State) Acquire(now time.Time, c store.Claim) (g store.Grant, wake []string, err error) {
 	s.expire(now)
 	if g, err = s.acquire(now, c); err == nil {

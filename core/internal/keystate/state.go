@@ -67,8 +67,8 @@ type Record struct {
 	Before   *Record // the record before the last run, if remembered; its own Before is nil
 }
 
-// Empty reports whether the key can be forgotten at now. A key whose last token is
-// still ahead of the clock cannot be forgotten.
+// Empty reports whether the key can be forgotten at the time now. A key whose last token
+// is still ahead of the clock cannot be forgotten.
 func (s *State) Empty(now time.Time) bool {
 	if len(s.Holds) > 0 && s.Holds[0].Until.After(now) {
 		return false // the usual case, without visiting all entries
@@ -78,7 +78,7 @@ func (s *State) Empty(now time.Time) bool {
 		s.Token+store.TokenStep <= uint64(now.UnixMicro())
 }
 
-// expire removes all entries that have expired at now.
+// expire removes all entries that have expired at the time now.
 func (s *State) expire(now time.Time) {
 	s.Holds = slices.DeleteFunc(s.Holds, func(h Hold) bool { return !h.Until.After(now) })
 	s.Waiters = slices.DeleteFunc(s.Waiters, func(w Waiter) bool { return !w.Until.After(now) })

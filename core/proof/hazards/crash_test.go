@@ -192,7 +192,8 @@ func TestKeysExpire(t *testing.T) {
 }
 
 // everyKeyEnds reads the TTLs of all keys. It fails the test for each key without a TTL,
-// or whose TTL exceeds most by more than a second. It returns the number of keys.
+// or whose TTL exceeds the limit most by more than a second. It returns the number of
+// keys.
 func everyKeyEnds(t *testing.T, asks inspector, most time.Duration) int {
 	t.Helper()
 	keys := asks.scan("")

@@ -30,7 +30,7 @@ type oracle struct {
 }
 
 // newOracle returns an oracle that judges when the test ends. The test fails if there
-// are fewer than least holds.
+// are fewer holds than the number least.
 func newOracle(t *testing.T, least int) *oracle {
 	o := &oracle{}
 	t.Cleanup(func() {

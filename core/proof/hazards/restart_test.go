@@ -12,8 +12,8 @@ import (
 )
 
 // hazard 30. TestRestart restarts a server. A restart without data is a limit of a
-// single server: the test expects two holders until the first holder is notified, and
-// the token distinguishes them.
+// single server. The test expects two holders until the first holder is notified. The
+// token distinguishes them.
 func TestRestart(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()

@@ -90,9 +90,9 @@ func sharedKey(t *testing.T, on plan) {
 	}
 }
 
-// windowsOf divides the leases since from into windows of size leases, and returns the
-// number of leases of each process in each window. It omits the first window, in which
-// the processes learn of each other.
+// windowsOf divides the leases since the time from into windows of as many leases as
+// size, and returns the number of leases of each process in each window. It omits the
+// first window, in which the processes learn of each other.
 func windowsOf(children []*child, from int64, size int) (windows [][]int) {
 	type lease struct {
 		at      int64

@@ -159,7 +159,7 @@ func (d *doubts) settled(c *claim) int64 {
 	return d.death(c.Who)
 }
 
-// forgot reports whether the server may have lost data between from and to.
+// forgot reports whether the server may have lost data between the times from and to.
 func (r *record) forgot(from, to int64) bool {
 	for _, deed := range r.deeds {
 		if deed.forgets() && deed.From <= to && deed.To >= from {

@@ -145,7 +145,8 @@ func (w *lane) turn() {
 	w.n++
 	e := entry{Lease: fmt.Sprintf("%s/%d", w.name, w.n), Crowded: w.Lanes > 1, Key: w.Keys[rand.N(len(w.Keys))], Step: "call", Call: mono()}
 	if w.Lanes > 1 && rand.N(4) > 0 {
-		// The lanes of a process choose the same key, and change it together.
+		// Most turns of a process's lanes use the same key, and switch to the next key
+		// every 300 ms.
 		e.Key = w.Keys[int(e.Call/int64(300*time.Millisecond))%len(w.Keys)]
 	}
 	w.say(e)

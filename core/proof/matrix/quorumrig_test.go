@@ -241,7 +241,7 @@ func (m *member) refusedLate(still ...*core.Lease) {
 }
 
 // finish acquires the key once more as the rival, checks that its token is greater than
-// last, and then checks the key at all five servers.
+// the token last, and then checks the key at all five servers.
 func (m *member) finish(last uint64) {
 	m.t.Helper()
 	if last > 0 {

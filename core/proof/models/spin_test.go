@@ -24,8 +24,8 @@ var models = []string{"store", "passing", "once"}
 // beside them.
 type model struct{ dir, name string }
 
-// open copies the models, and replaces from by to in one of them or in the file that
-// they include.
+// open copies the models, and replaces the text from by the text to in one of them or in
+// the file that they include.
 func open(t *testing.T, name, from, to string) model {
 	t.Helper()
 	testserver.RequireSpin(t)

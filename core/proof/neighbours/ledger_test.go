@@ -85,8 +85,8 @@ func (l *ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// await waits for an accepted write with a number above after, by a process whose name
-// differs from not. It returns the term of that write.
+// await waits for an accepted write with a number above the number after, by a process
+// whose name differs from the name not. It returns the term of that write.
 func (l *ledger) await(t *testing.T, after int, not string) (next *term) {
 	t.Helper()
 	testserver.Eventually(t, limit, "another one leads than "+not, func() bool {

@@ -181,7 +181,8 @@ func (p *pair) meet() []string {
 	return []string{p.title(p.t), shown, "yes", p.keeps(), p.extendLost(), p.unlockLost(), p.again()}
 }
 
-// leave takes a lock for the kit that nobody extends, like the lock of a killed process.
+// leave makes the kit take a lock that nobody extends, like the lock of a killed
+// process.
 func (p *pair) leave() *core.Lease {
 	p.t.Helper()
 	return p.acquire(p.client+"-left", core.TTL(short), core.NoRenew())

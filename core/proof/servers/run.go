@@ -274,7 +274,8 @@ func (p program) wrap(root, bin string) error {
 const javaDir = "usr/share/java"
 
 // zooKeeperJars are the libraries that ZooKeeper's server needs, and zookeeper.jar.
-// zookeeper.jar is last, because it refers to the machine's libraries.
+// zookeeper.jar is last, so that the libraries before it take precedence over the
+// machine's libraries that its manifest names.
 var zooKeeperJars = []string{
 	"zookeeper-jute", "commons-cli", "commons-io", "findbugs-annotations", "jackson-annotations", "jackson-core", "jackson-databind",
 	"metrics-core", "netty-*", "slf4j-api", "slf4j-simple", "snappy-java", "zookeeper",

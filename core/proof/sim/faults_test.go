@@ -57,8 +57,9 @@ func (p plan) of(client int, n uint64, f frame) (fault, time.Duration) {
 	return what, lasting(r, 3*time.Millisecond, longest)
 }
 
-// lasting returns a random duration between least and most. The logarithm of the duration
-// is evenly distributed: durations from 1 to 2 are as frequent as durations from 2 to 4.
+// lasting returns a random duration between the durations least and most. The logarithm
+// of the duration is evenly distributed: durations from 1 to 2 are as frequent as
+// durations from 2 to 4.
 func lasting(r *rand.Rand, least, most time.Duration) time.Duration {
 	return time.Duration(float64(least) * math.Pow(float64(most)/float64(least), r.Float64()))
 }

@@ -65,7 +65,7 @@ type grant struct {
 	last      *hold         // the last hold that began under the grant
 }
 
-// end records that no lease may begin under g after at.
+// end records that after the time at no lease may begin under g.
 func (g *grant) end(at time.Duration, why string) {
 	if g.ended == 0 {
 		g.ended, g.why = at, why

@@ -86,7 +86,7 @@ func (j *journal) forgetDoubled() {
 	}
 }
 
-// doubledIn reports whether a duplicate arrived between from and until.
+// doubledIn reports whether a duplicate arrived between the times from and until.
 func (j *journal) doubledIn(from, until time.Duration) bool {
 	return slices.ContainsFunc(j.doubled, func(d time.Duration) bool { return from <= d && d <= until })
 }

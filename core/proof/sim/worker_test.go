@@ -76,8 +76,8 @@ func (w *worker) terms() (context.Context, context.CancelFunc, []core.AcquireOpt
 	return ctx, cancel, opts
 }
 
-// acquire acquires key, and records the outcome. For one lease in eight it also reads
-// the lease's owner.
+// acquire acquires key, and records the outcome. For one in eight of the leases without
+// an outer hold, it also reads the lease's owner.
 func (w *worker) acquire(ctx context.Context, outer *hold, key string, weight, limit int64, opts ...core.AcquireOption) (*core.Lease, *hold) {
 	from := w.journal.now()
 	var q question

@@ -248,7 +248,8 @@ end
 
 -- near reports whether two texts are the same, except for differences of up to 2.5 ms
 -- between tokens. The token of the short string is known only to 2 ms, see clock.lua. A
--- hash can also have outlived its entries.
+-- hash can also exist for a moment after its last entry has expired, and then still has
+-- its token.
 local function near(a, b)
   local token = string.rep('%d', 16)
   if string.gsub(a, token, '') ~= string.gsub(b, token, '') then

@@ -1,6 +1,6 @@
 -- This program runs scripts again with the replies that record.lua has recorded, and
--- prints differences. Its standard input is Lua that calls script and case. It runs under
--- Lua 5.1 and 5.4.
+-- prints differences. Its standard input is Lua code that calls the functions script and
+-- case. It runs under Lua 5.1 and 5.4.
 
 local number = '^%-?%d+$'
 local scripts, failed, unordered = {}, 0, pairs

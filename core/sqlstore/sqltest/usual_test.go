@@ -57,9 +57,9 @@ func TestUsual(t *testing.T) {
 				t.Error("an expired key: got a refusal, want a grant")
 			}
 		})
-		// A Take that the network delivers again after the release of its hold takes the
-		// key without a holder, until its TTL has expired. An earlier holder, whose hold
-		// has expired, stays without the key.
+		// A duplicate of a Take that arrives after the release takes the key again, for
+		// one TTL, although no process holds the key. An earlier holder, whose hold has
+		// expired, stays without the key.
 		t.Run("a take is doubled", func(t *testing.T) {
 			const ttl = 2 * time.Second
 			lost, c, next := claim("doubled", 300*time.Millisecond), claim("doubled", ttl), claim("doubled", long)

@@ -27,8 +27,8 @@ var (
 
 var errLost = errors.New("the commit was lost")
 
-// partition is a partition with the committed offset of its group. The first commit of the
-// offset in the field lost fails.
+// partition is a partition with the committed offset of its group. The commit of the
+// offset in the field lost fails the first time.
 type partition struct {
 	committed, lost int
 	values          []string

@@ -184,7 +184,8 @@ func (r *receiver) ran(t *testing.T, events ...string) {
 
 func (g *github) hook() webhook.Hook { return webhook.Hook{URL: g.url, Token: token} }
 
-// redeliver runs the job, and fails the test unless the job requests want redeliveries.
+// redeliver runs the job, and fails the test unless the job requests as many
+// redeliveries as the parameter want.
 func (g *github) redeliver(t *testing.T, want int) {
 	t.Helper()
 	if got, err := g.hook().Redeliver(t.Context()); got != want || err != nil {

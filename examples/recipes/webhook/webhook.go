@@ -29,8 +29,8 @@ type Sender struct {
 	Name string
 	// ID finds the ID of a delivery. A repeated delivery has the same ID.
 	ID stdmw.KeyFunc
-	// Verify checks the signature. It returns an error if the delivery is old or comes from
-	// somebody else.
+	// Verify checks the signature, and the age if the signature covers a time. It
+	// returns an error if the delivery comes from somebody else or is too old.
 	Verify func(h http.Header, body []byte) error
 	// MaxBody limits the length of a body, in bytes. The default is 1 MiB. Verify needs
 	// the whole body, so anybody's request can use this much memory.

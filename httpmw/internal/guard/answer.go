@@ -204,7 +204,8 @@ func (f field) set(h http.Header) {
 	}
 }
 
-// changed returns the headers of names that differ between before and after.
+// changed returns those of the named headers that differ between the headers before and
+// after.
 func changed(before, after http.Header, names []string) (fields []field) {
 	for _, name := range names {
 		values, is := after[name]

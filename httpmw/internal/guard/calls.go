@@ -217,8 +217,8 @@ func same(a, b http.Header) bool {
 	return true
 }
 
-// update applies to h the difference between from and to. The other headers in h stay,
-// because an outer writer may have changed them.
+// update applies to h the difference between the headers from and to. The other headers
+// in h stay, because an outer writer may have changed them.
 func update(h, from, to http.Header) {
 	for name := range from {
 		if _, ok := to[name]; !ok {

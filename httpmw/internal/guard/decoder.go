@@ -8,8 +8,8 @@ type decoder struct {
 	broken bool
 }
 
-// number returns the next number. If there is no number, or if it exceeds most, number
-// returns 0 and sets broken.
+// number returns the next number. If there is no number, or if it exceeds the limit
+// most, number returns 0 and sets broken.
 func (d *decoder) number(most int) int {
 	n, size := binary.Uvarint(d.rest)
 	if size <= 0 || n > uint64(most) {

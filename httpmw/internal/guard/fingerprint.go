@@ -88,9 +88,9 @@ func partsOf(data []byte, boundary string) (parts []byte, ok bool) {
 	return nil, false
 }
 
-// maxParts limits the number of a body's parts that are compared. Package
-// mime/multipart has the same limit for a form. A part takes a kilobyte of memory while
-// it is read.
+// maxParts is the maximum number of parts of a multipart body that is compared by its
+// parts. A body with more parts is compared byte by byte. Package mime/multipart has the
+// same limit for a form. A part takes a kilobyte of memory while it is read.
 const maxParts = 1000
 
 // errBodyGone is returned when an outer handler has read the body, so two requests

@@ -81,8 +81,8 @@ func TestMiddlewares(t *testing.T) {
 	}
 }
 
-// A Retry outside Timeout makes its second try with a context that is done. The message is
-// nacked in this try, and the next delivery runs.
+// TestTimeoutInsideRetry checks a Retry outside Timeout, which makes its second try with
+// a context that is done. The message is nacked in this try, and the next delivery runs.
 func TestTimeoutInsideRetry(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -112,7 +112,8 @@ func TestTimeoutInsideRetry(t *testing.T) {
 	}
 }
 
-// JetStream does not deliver a busy message a second time while the message waits for its key.
+// TestJetStream_OneDelivery checks that JetStream does not deliver a busy message a
+// second time while the message waits for its key.
 func TestJetStream_OneDelivery(t *testing.T) {
 	t.Parallel()
 	b, _ := jetStream(t, 10*time.Second, natsclient.ManualAck())
@@ -136,8 +137,9 @@ func TestJetStream_OneDelivery(t *testing.T) {
 	}
 }
 
-// Without ManualAck the client acks a message that the subscriber gives up while the message
-// waits for its key. The message is lost, and has not run.
+// TestJetStream_ManualAck checks that without ManualAck the client acks a message that
+// the subscriber gives up while the message waits for its key. The message is lost, and
+// has not run.
 func TestJetStream_ManualAck(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -190,8 +192,9 @@ func TestJetStream_ManualAck(t *testing.T) {
 	}
 }
 
-// A nack of a busy message counts for MaxDeliver, after which JetStream drops the message. With
-// OnBusy(Fail) and an outer Retry the message is delivered once.
+// TestJetStream_MaxDeliver checks that a nack of a busy message counts for MaxDeliver,
+// after which JetStream drops the message. With OnBusy(Fail) and an outer Retry the
+// message is delivered once.
 func TestJetStream_MaxDeliver(t *testing.T) {
 	t.Parallel()
 	retry := middleware.Retry{MaxRetries: 1 << 20, InitialInterval: 10 * time.Millisecond, MaxInterval: 10 * time.Millisecond}
@@ -244,7 +247,8 @@ func TestJetStream_MaxDeliver(t *testing.T) {
 	}
 }
 
-// Redis streams deliver a nacked message again before all other messages.
+// TestRedisStreams_Order checks that Redis streams deliver a nacked message again before
+// all other messages.
 func TestRedisStreams_Order(t *testing.T) {
 	t.Parallel()
 	b, l := redisStreams(t, time.Minute), newLocker(t)

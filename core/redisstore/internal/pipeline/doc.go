@@ -17,12 +17,12 @@
 // are closed.
 //
 // sender.do puts the call into a queue. It waits until the call has returned, ctx is
-// done, or Limit has passed. A worker takes all calls that have arrived and sends them
-// as one flight. After 5 ms a flight does not delay the calls in the queue any more.
-// Three kinds of calls do not wait in the queue. A call that waits for replicas or
-// follows ASK has its own connection. DoAll makes one flight for each server. A caller
-// whose ctx is never done sends its call itself, unless such a call has recently taken
-// much longer than Limit.
+// done, or Limit has passed. A worker takes the calls that have arrived, at most 128
+// calls or 64 KiB, and sends them as one flight. A long value is sent alone. After 5 ms
+// a flight does not delay the calls in the queue any more. Three kinds of calls do not
+// wait in the queue. A call that waits for replicas or follows ASK has its own
+// connection. DoAll makes one flight for each server. A caller whose ctx is never done
+// sends its call itself, unless such a call has recently taken much longer than Limit.
 //
 // A flight is a group of commands that go-redis sends at once. These are the calls, a
 // TIME after them if a call is Timed, and a WAIT if a call waits for replicas. When the

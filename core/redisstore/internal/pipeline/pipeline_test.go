@@ -94,7 +94,8 @@ func newKeys(n int) []string {
 	return all
 }
 
-// notSent fails the test unless err shows that nothing was sent, and matches why.
+// notSent fails the test unless err shows that nothing was sent, and matches the error
+// why.
 func notSent(t testing.TB, what string, err, why error) {
 	t.Helper()
 	if err == nil || pipeline.Sent(err) || !errors.Is(err, why) {

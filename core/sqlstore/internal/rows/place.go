@@ -230,8 +230,9 @@ func (p *Place) abandon() {
 }
 
 // renew closes the idle connections of the pool that do not answer a ping, and then the
-// returned channel. A load balancer or a firewall may have forgotten these connections.
-// Without renew each of them would make a call fail.
+// returned channel. If no connection was silent, it closes only the channel. A load
+// balancer or a firewall may have forgotten these connections. Without renew each of
+// them would make a call fail.
 func (p *Place) renew() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
