@@ -130,8 +130,8 @@ type request struct {
 // of a call to the store is a sixth of the TTL, at least 20 ms and at most 2 seconds.
 func TTL(d time.Duration) AcquireOption { return func(r *request) { r.ttl = d } }
 
-// NoRenew makes a lease that the watchdog does not extend. The lease expires its TTL
-// after the grant unless Extend is called.
+// NoRenew makes a lease that the watchdog does not extend. Unless Extend is called, the
+// lease expires one TTL after the grant.
 func NoRenew() AcquireOption { return func(r *request) { r.noRenew = true } }
 
 // MaxHold stops the extensions of the lease after d, counted from the grant. So a hung

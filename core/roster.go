@@ -180,7 +180,7 @@ type standing struct {
 }
 
 // longest returns the leases that are held or waited for, for at least the duration
-// from, the oldest first. It returns at most as many leases as the limit most. It
+// from, the oldest first. The parameter most limits the number of returned leases. It
 // releases the roster's mutex between short parts of the work.
 func (r *roster) longest(from time.Duration, most int, now clock.Moment) []standing {
 	var all []standing

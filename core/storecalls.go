@@ -54,7 +54,8 @@ func (e *lateError) Error() string {
 
 func (*lateError) Unwrap() error { return context.DeadlineExceeded }
 
-// errPanicked is the error for callers that wait for a call to the store that panics.
+// errPanicked is the error for callers that wait for another goroutine's call to the
+// store, if that call panics.
 var errPanicked = errors.New("store call panicked")
 
 // errNoAnswer is the error of a claim for which Store.Extend has returned no answer.

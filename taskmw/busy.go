@@ -46,8 +46,8 @@ const (
 	Skip
 	// Fail waits for a second, or for a tenth of the time until the task's deadline if
 	// that is less. It waits even if another task of the key waits, and even on a last
-	// attempt. The task then fails as after an error of its handler: it uses up a retry,
-	// and is archived if it has no retry left.
+	// attempt. The task then fails as after an error of its handler. It uses up a
+	// retry. If it has no retry left, it is archived instead.
 	Fail
 )
 

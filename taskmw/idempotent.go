@@ -33,8 +33,8 @@ import (
 //
 // The handler runs under the context of a lease, which is derived from the task's own
 // context, and is canceled when the lease is lost. The handler's result counts even if
-// its success could not be stored: the task is done, but a later task under its key may
-// run. Like the lock of Lock, the run is held until the handler returns.
+// its success could not be stored. The task is then done, but a later task under its
+// key may run. Like the lock of Lock, the run is held until the handler returns.
 //
 // A result that the handler writes by WriteResult is stored with the run, and is the
 // result of later tasks too.

@@ -113,7 +113,7 @@ type Alone struct {
 // An entry is free if State is nil, and neither Alone.Written nor Alone.Until is after
 // now, the place's time. An entry is held by a lease if State is nil, Alone.Lease is
 // the lease, Alone.Written is not after now, and Alone.Until is after now. If a method
-// finds anything else, it changes nothing, and the Store then uses Load and Save.
+// finds anything else, it changes nothing. The Store then uses Load and Save.
 type Usual interface {
 	Place
 

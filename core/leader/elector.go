@@ -100,10 +100,10 @@ func Run(ctx context.Context, l *core.Locker, key string, lead func(ctx context.
 // When ctx is done, Run fails with an error that matches ctx's cause and the error of
 // lead. It fails with core.ErrClosed if the Locker is closed, and with
 // core.ErrUnsupported if the store cannot give tokens. It fails with core.ErrInvalid
-// for a key that is not allowed, or if ctx carries a lease of the key, because a leader
-// does not re-enter. Run does not return because the key is busy or the store does not
-// answer. If another Run of this key and Locker is in progress, Run waits until the
-// other Run neither leads nor campaigns.
+// for a key that is not allowed. It also fails with core.ErrInvalid if ctx carries a
+// lease of the key, because a leader does not re-enter. Run does not return because the
+// key is busy or the store does not answer. If another Run of this key and Locker is in
+// progress, Run waits until the other Run neither leads nor campaigns.
 func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context) error) error {
 	if _, ok := core.LeaseOf(ctx, e.key); ok {
 		return fmt.Errorf("leader: lead %q: under a lease of the same key: %w", e.name, core.ErrInvalid)

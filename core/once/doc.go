@@ -40,8 +40,8 @@
 // before its answer is saved. Then no lock can find out whether the run had its effect.
 // By default such a run is run again. In fn, AttemptFromContext returns the number of
 // the attempt. If the attempt is not the first, fn can ask the payment provider before
-// it charges again, or use the same idempotency key there. With AtMostOnce it is not run
-// again until the time of Retain has passed.
+// it charges again, or use the same idempotency key there. With AtMostOnce, a run that
+// died is not run again until the time of Retain has passed.
 //
 // fn is also executed twice if a process is paused inside fn until its lease has
 // expired, and another run begins. The store then refuses the answer of the paused

@@ -49,7 +49,7 @@
 //
 // By default, at most a hundred names have their own series, see MaxNames. The time
 // histograms have their own bounds, because the SDK's default bounds are for
-// milliseconds. A View can change them.
+// milliseconds. A View can change the bounds of these histograms.
 //
 // # Cost
 //

@@ -17,9 +17,9 @@ import (
 // channels manages the channels of Redisson's locks on the connection to one server.
 // Each lock has its own channel. A Store subscribes to the channel for the first watch
 // of the lock. It unsubscribes when the lock has no watch, and no watch has begun for a
-// few seconds. In a Cluster Redisson sends sharded messages if the servers support them.
-// So a Store has a connection to each master of a watched lock, and listens to both
-// kinds of messages.
+// few seconds. In a Cluster Redisson sends sharded messages if the servers support
+// them. So in a Cluster a Store has a connection to each master of a watched lock, and
+// listens to sharded and to ordinary messages.
 type channels struct {
 	hub    *hub.Hub[watched]
 	client atomic.Pointer[redis.Client] // the newest client of a master; nil without a Cluster

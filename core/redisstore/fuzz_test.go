@@ -175,7 +175,7 @@ func FuzzNames(f *testing.F) {
 }
 
 // FuzzPush parses any message without a panic. A grant in the message names a place,
-// has a token, and does not last longer than any grant by message.
+// has a token, and lasts for at most store.WaiterLife.
 func FuzzPush(f *testing.F) {
 	for _, text := range []string{
 		"", " ", "  ", "1790000000000 1790000000000000 8500", "1 2 3", "1 2 3 4", "1 2", "1 2 -3", "1 -2 3", "1 2 0", "1 2 x", "1  3",

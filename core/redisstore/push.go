@@ -8,9 +8,10 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// If a waiter with Push has a process that listens, the script that makes room admits
-// the waiter and publishes the grant. All other waiters are only woken. So a key moves
-// to another process with one message, and no other claim is granted in between.
+// The script that makes room can admit a waiter and publish the grant. The waiter's
+// claim must be pushable, its last request at most ASKED of clock.lua old, and its
+// process must listen. All other waiters are only woken. So a key moves to another
+// process with one message, and no other claim is granted in between.
 //
 // The waiter does not know the time of the grant. But the grant was made after the
 // waiter's last request, and the waiter knows the time of that request. The grant lasts

@@ -254,8 +254,8 @@ func testClockSetBack(t *testing.T, make func(r *rig) store.Claim) {
 }
 
 // TestClockSetBack_LateToken makes a busy server answer the TIME after a SET much later
-// than the SET. The token is that time. The next token must be higher, although the
-// clock was set back in between (hazard 34).
+// than the SET. The token is the answer to the TIME. The next token must be higher,
+// although the clock was set back in between (hazard 34).
 func TestClockSetBack_LateToken(t *testing.T) {
 	t.Parallel()
 	const hour = time.Hour

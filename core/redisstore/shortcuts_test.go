@@ -227,8 +227,8 @@ type cast struct {
 	calls, listens *redisstore.Store
 	// ruled is set if the rule in Go takes part, which grants nothing by message.
 	ruled bool
-	// crowd is set if there are so many claims that a key becomes a hash, and a string
-	// again.
+	// crowd is set if there are so many claims that a key is a hash at times. At other
+	// times the key is a string again.
 	crowd   bool
 	crosses int // the number of such changes
 	steps   int

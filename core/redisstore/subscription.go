@@ -63,7 +63,7 @@ func (s *Store) listenAt(ctx context.Context, l *hub.Listener[watched], client r
 	return err
 }
 
-// receive passes messages on until the connection fails, or the subscription was
+// receive passes messages on until the connection fails or the subscription is
 // interrupted.
 func (sub *subscription) receive(ctx context.Context, dead *time.Timer) error {
 	live := false

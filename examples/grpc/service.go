@@ -107,7 +107,8 @@ func startReplica(ctx context.Context, redisAddr string, c config) (*replica, er
 	if err != nil {
 		return nil, err
 	}
-	// Records are kept as long as the bank remembers a charge. The default is a day.
+	// Records are kept as long as the bank remembers a charge. The default of Retain is
+	// a day.
 	runs, err := once.New(locks, once.Retain(time.Hour))
 	if err != nil {
 		return nil, err

@@ -148,10 +148,10 @@ func KeepIf(keep func(k Kept) bool) Option {
 
 // KeepHeaders makes Idempotent store more headers of a response. By default these are
 // stored: Content-Disposition, Content-Encoding, Content-Language, Content-Location,
-// Content-Type, ETag, Last-Modified, Link and Location. A header is stored if the
-// handler or an inner middleware has set it. Several KeepHeaders add up. KeepHeaders
-// panics for an invalid name, and for a header that describes the connection, the time
-// or the caller, such as Set-Cookie and Date.
+// Content-Type, ETag, Last-Modified, Link and Location. A header of this list or of
+// names is stored only if the handler or an inner middleware has set it. Several
+// KeepHeaders add up. KeepHeaders panics for an invalid name, and for a header that
+// describes the connection, the time or the caller, such as Set-Cookie and Date.
 func KeepHeaders(names ...string) Option { return Option(pkg.KeepHeaders(names)) }
 
 // AnswerLimit sets the maximum length of a response body that Idempotent stores, in

@@ -35,8 +35,9 @@ const (
 	// completed its run. So the next delivery does not find the key busy because of this
 	// delivery.
 	//
-	// Outer middlewares get no error: Retry does not try again, PoisonQueue does not take the
-	// message, and the router logs nothing. The observer of the Locker is notified.
+	// Outer middlewares get no error. So Retry does not try again, and PoisonQueue does
+	// not take the message. The router logs nothing. The observer of the Locker is
+	// notified.
 	//
 	// If a message cannot be nacked, it fails after the pause, as with Fail. This applies to a
 	// message that is already acked, for example by an outer InstantAck. It also applies to a

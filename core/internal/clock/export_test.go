@@ -2,9 +2,9 @@ package clock
 
 import "time"
 
-// Sparing returns a function that gives a cached clock the readings of two clocks, and
-// returns the time since the call of Sparing. suspended returns the machine's total
-// suspension.
+// Sparing returns a function that gives a cached clock the readings t and wall of two
+// clocks. That function returns the time since the call of Sparing. suspended returns
+// the machine's total suspension.
 func Sparing(suspended func() time.Duration) (since func(t time.Time, wall int64) time.Duration) {
 	c := &cached{suspended: suspended}
 	first := c.now()

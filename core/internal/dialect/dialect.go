@@ -29,9 +29,9 @@ type Dialect interface {
 	// is too old, with its remedy, or "".
 	Server() Statement
 	Outdated(version string) string
-	// Hidden reads the remedy if row-level security hides all rows of some of the tables
-	// from the user, or "". The statement is empty if the database has no row-level
-	// security.
+	// If row-level security hides all rows of some of the tables from the user, Hidden
+	// reads the remedy. Otherwise it reads "". The statement is empty if the database
+	// has no row-level security.
 	Hidden(tables ...string) Statement
 	// Creation names the rights that the user of Schema needs.
 	Creation() string
@@ -75,7 +75,7 @@ type Dialect interface {
 	Dead(most int) Statement
 	// Save changes one row, or none. It changes a row only if the server's time is
 	// within a second after old.Now. At any other time, a server with a different clock
-	// may have read old. For each 32 MiB of the value, Save allows one more second. If
+	// may have read old. For each 32 MB of the value, Save allows one more second. If
 	// old had no row and a row exists now, Save may fail with the error for an existing
 	// key.
 	Save(key string, old, e casstore.Entry) Statement

@@ -39,7 +39,8 @@ func follow(replica, master *testserver.Redis) {
 // holds lists the claims that hold key at a server.
 func holds(t testing.TB, server *testserver.Redis, key string) []string {
 	now := time.Now().UnixMilli()
-	// Without this check, an unexpected type of reply would look like a free key.
+	// Fields fails for an unexpected type of reply, which must not look like a free
+	// key.
 	fields, err := testclient.Fields(context.Background(), testclient.Redis(t, server.Addr), "lk2:{"+key+"}")
 	if err != nil {
 		panic(err)

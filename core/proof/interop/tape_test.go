@@ -10,7 +10,8 @@ import (
 	"github.com/lockkit/lockkit/httpmw"
 )
 
-// tape records all calls, with the header for the calls before the body.
+// tape records all calls. If a call finds that the header is not written yet, tape also
+// records the header, without Idempotent-Replayed.
 type tape struct {
 	gin.ResponseWriter
 	calls []string

@@ -1,7 +1,7 @@
--- The key of a lock, and the time. Every script on such a key begins with this file. A
--- file uses the locals of the files before it, which scripts.go lists in order. A script
--- returns one of the words below, a list that begins with a word, or a token in place of
--- OK.
+-- The key of a lock, and the time. Every script on the key of a lock begins with this
+-- file, except the scripts of WithPlainKeys and WithRedisson. A file uses the locals of
+-- the files before it, which scripts.go lists in order. A script returns one of the
+-- words below, a list that begins with a word, or a token in place of OK.
 --
 -- The key is a string, or a hash for a crowd, see crowd.lua. In the examples L1 is a
 -- lease and O1 its owner. The string has one of two forms:

@@ -62,8 +62,10 @@ local function wake(s)
   if #s.waits <= 1 or s.sum - kept >= ALL then
     return
   end
-  -- grant admits a waiter before it asks again, if its process listens. The hold is
-  -- short, because the waiter may be gone.
+  -- grant admits a waiter before the waiter asks again. It returns false if the waiter's
+  -- last request is older than ASKED, if MOST waiters were granted in this step, or if
+  -- the waiter's process does not listen. The hold is short, because the waiter may be
+  -- gone.
   local function grant(id, lease, deadline, weight, owner)
     local age, token = WAITER_LIFE - (deadline - now), 0
     if age < 0 or age > ASKED or #s.granted >= MOST or (listening(id) or 0) == 0 then

@@ -122,8 +122,8 @@ func (a *answer) usual(list []call) []call {
 }
 
 // note adds to the answer the calls that wrote it, if they are not the usual calls. The
-// note records all calls except flushes, and each field at the first call at which the
-// field has its final value.
+// note records all calls except flushes. It records each header field at the first call
+// at which the field has its final value.
 func (a *answer) note(l *calls, after http.Header) {
 	var few [8]call
 	kept := calls{list: few[:0], most: maxKeptCalls}

@@ -55,8 +55,8 @@ type Exchange interface {
 }
 
 // Writer holds the status back until the header is written, by the first byte or by
-// WriteHeaderNow. Before that, WriteHeader can be called any number of times. It has
-// the methods of gin.ResponseWriter.
+// WriteHeaderNow. Before that, WriteHeader can be called any number of times. Writer
+// has the methods of gin.ResponseWriter.
 type Writer interface {
 	http.ResponseWriter
 	http.Flusher

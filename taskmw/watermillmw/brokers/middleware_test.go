@@ -81,8 +81,9 @@ func TestMiddlewares(t *testing.T) {
 	}
 }
 
-// TestTimeoutInsideRetry checks a Retry outside Timeout, which makes its second try with
-// a context that is done. The message is nacked in this try, and the next delivery runs.
+// TestTimeoutInsideRetry checks a Retry outside Timeout. The Retry makes its second try
+// with a context that is done. The message is nacked in this try, and the next delivery
+// runs.
 func TestTimeoutInsideRetry(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
