@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"strconv"
 
 	"github.com/jackc/pgx/v5"
@@ -170,5 +171,5 @@ func unsent(err error) error {
 	if errors.Is(err, store.ErrUnavailable) {
 		return err
 	}
-	return errors.Join(store.ErrUnavailable, err)
+	return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
 }

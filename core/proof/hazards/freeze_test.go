@@ -23,6 +23,7 @@ var freezes = []struct {
 	trials int
 	begin  func(t *testing.T, s *testserver.Redis, d time.Duration) (end func())
 }{
+	// hazard 23
 	{"server stopped", count(100) / 2, func(t *testing.T, s *testserver.Redis, d time.Duration) func() {
 		s.Pause()
 		testserver.Eventually(t, patience, "the server stops", func() bool { return stands(s.Pid()) })
@@ -32,6 +33,7 @@ var freezes = []struct {
 			s.Resume()
 		}
 	}},
+	// hazard 23
 	{"server asleep", count(100) / 2, func(t *testing.T, s *testserver.Redis, d time.Duration) func() {
 		c := testclient.Redis(t, s.Addr, func(o *redis.Options) { o.ReadTimeout = -1 })
 		awake := testclient.Redis(t, s.Addr, func(o *redis.Options) {
@@ -53,7 +55,9 @@ var freezes = []struct {
 		})
 		return wg.Wait
 	}},
+	// hazard 24
 	{"writes paused", count(40) / 2, clientPause("WRITE")},
+	// hazard 24
 	{"everything paused", count(40) / 2, clientPause("ALL")},
 }
 

@@ -158,7 +158,7 @@ func (r *runner) test(u suite, binary, bin string) (passed, failed, skipped int,
 		args = append(args, "-test.skip="+u.skip)
 	}
 	if r.short {
-		args = append(args, "-test.short", "-test.run="+u.short)
+		args = append(args, "-test.short", "-test.run="+u.short, "-test.timeout=15m")
 	} else if u.run != "" {
 		args = append(args, "-test.run="+u.run)
 	}
