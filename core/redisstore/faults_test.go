@@ -153,8 +153,8 @@ var faultCases = []struct {
 	{"lost release reply", false, func(t *testing.T, r *rig) { // hazard 11
 		c := claimed()
 		acquire(t, r.store, c)
-		r.proxy.Inject(testserver.Match{Script: "release", Arg: c.Lease}, testserver.CloseReply)
-		unknown(t, "release", r.store.Release(t.Context(), c))
+		f := r.proxy.Inject(testserver.Match{Script: "release", Arg: c.Lease}, testserver.CloseReply)
+		unknown(t, "release", hit(t, f, func() error { return r.store.Release(t.Context(), c) }))
 		wantIs(t, "release", r.store.Release(t.Context(), c), store.ErrLost)
 		acquire(t, r.store, claimOf(c.Key))
 	}},
@@ -230,8 +230,8 @@ var faultCases = []struct {
 		acquire(t, r.store, c)
 		longer := c
 		longer.TTL = time.Minute
-		r.proxy.Inject(testserver.Match{Script: "extend", Arg: c.Lease}, testserver.CloseReply)
-		unknown(t, "extend", extend(r.store, longer))
+		f := r.proxy.Inject(testserver.Match{Script: "extend", Arg: c.Lease}, testserver.CloseReply)
+		unknown(t, "extend", hit(t, f, func() error { return r.store.Extend(t.Context(), []store.Claim{longer})[0].Err }))
 		if left := r.asks.PTTL(t.Context(), stored(c)).Val(); left <= c.TTL {
 			t.Errorf("the key lives for %v, want more than %v", left, c.TTL)
 		}
