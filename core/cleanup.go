@@ -21,7 +21,7 @@ const (
 // cleanup releases claims that have no lease any more: their acquire gave up, their
 // lease was lost, or the store did not answer their release. It tries until the store
 // answers, or until the longer of the claim's TTL and cleanUpLeast has passed. If an
-// earlier request for the claim had no answer, it tries until the store answers that the
+// earlier request for the claim had an unknown outcome, it tries until the store answers that the
 // claim is not held. For a run that has to be saved or undone, the minimum is
 // cleanUpRun. If the store grants a claim after the last try, the grant expires after
 // its TTL.
@@ -37,7 +37,7 @@ type cleanup struct {
 
 type pending struct {
 	claim  releasing
-	unsure bool // an earlier request had no answer, so it may still arrive and be granted
+	unsure bool // an earlier request had an unknown outcome, so it may still arrive and be granted
 	until  time.Time
 	pause  time.Duration // the pause after the next try without an answer
 	resent int           // bytes of the record's value that the tries have sent

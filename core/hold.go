@@ -41,6 +41,8 @@ type notices interface {
 // trust, only confirm extends the trust, and retire ends the trust for good. All other
 // methods only read these fields.
 //
+// A revoke is noticed at the next extension (watchdog.answered). Lease.Commit is in run.go.
+//
 // This file has the methods that every hold needs. passing.go has the methods and the
 // state for passing on. Passing on affects this file in two ways. While a hold goes
 // from one lease to the next, no lease has the hold. Leases that have passed a hold on
@@ -243,7 +245,7 @@ func (h *hold) releaseClaim() store.Claim {
 // release releases the hold with c. If c has no record, a hold that can have expired by
 // the end of the release counts as released. If the store has not answered by the time
 // until, release returns the reason and leaves the hold to the cleanup. unsure means
-// that an acquire of the hold had no answer. The cleanup then releases the hold again
+// that an acquire of the hold had an unknown outcome. The cleanup then releases it again
 // in any case, so that a late acquire is refused. Leases that have passed the hold on
 // and wait for a confirmation get the same result.
 func (h *hold) release(c releasing, unsure bool, until time.Time) (err error) {

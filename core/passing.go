@@ -74,7 +74,7 @@ type confirmation struct {
 	err  error
 
 	// assumed means that the success of a release is inferred: the store no longer had
-	// the hold. Either an earlier attempt of the release had no answer, or the hold
+	// the hold. Either an earlier attempt of the release had an unknown outcome, or the hold
 	// could have expired. The hold may nevertheless have been lost before the release.
 	assumed bool
 }

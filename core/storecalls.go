@@ -89,14 +89,14 @@ func (c *releasing) save(r, instead *store.Record) { c.Record, c.instead = r, in
 
 // release releases c at the store. settled reports whether c is released, or the store
 // has answered that it no longer has c. assumed reports that the store no longer has c,
-// and that an earlier attempt had no answer. The earlier attempt has then probably
+// and that an earlier attempt had an unknown outcome. That attempt has then probably
 // released c.
 //
 // A store can refuse a long value by closing the connection. So a long value is not
-// sent again after an attempt without an answer. The substitute (c.instead), if it is
-// set, then replaces the record in c. If the store saves the substitute, or no longer
-// accepts a record of this run, the claim is settled. The error has the reason why the
-// long value may not be stored.
+// sent again after an unknown outcome. The substitute (c.instead), if it is set, then
+// replaces the record in c. If the store saves the substitute, or no longer accepts a
+// record of this run, the claim is settled. The error has the reason why the long value
+// may not be stored.
 func (cs *storeCalls) release(c *releasing, until time.Time) (assumed, settled bool, err error) {
 	unknown := false
 	var unsaved error // the error because of which the record was replaced

@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -64,26 +65,17 @@ func documentedRights(t *testing.T) (basic []string, further map[string][]string
 func TestDocumentedRights(t *testing.T) {
 	t.Parallel()
 	basic, further := documentedRights(t)
-	user := func(rights ...[]string) []any {
-		args := []any{"ACL", "SETUSER", "locks", "reset", "on", ">secret"}
-		for _, all := range rights {
-			for _, r := range all {
-				args = append(args, r)
-			}
-		}
-		return args
-	}
 	t.Run("one server", func(t *testing.T) {
 		t.Parallel()
 		// No other user can connect. By default a new user may use all channels, as in
 		// Redis 6.2.
 		server := testserver.StartRedis(t, append(fit, "--acl-pubsub-default", "allchannels")...)
-		server.Do(user(basic)...)
+		as := login(t, server, "locks", basic...)
 		asks := testclient.Redis(t, server.Addr)
 		if err := asks.Do(t.Context(), "ACL", "SETUSER", "default", "resetpass", ">other").Err(); err != nil {
 			t.Fatal(err)
 		}
-		s := newStore(t, testclient.Redis(t, server.Addr, func(o *redis.Options) { o.Username, o.Password = "locks", "secret" }))
+		s := newStore(t, testclient.Redis(t, server.Addr, as))
 		if err := s.Check(t.Context()); err != nil {
 			t.Errorf("check: %v", err)
 		}
@@ -98,8 +90,8 @@ func TestDocumentedRights(t *testing.T) {
 	t.Run("plain keys", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t, fit...)
-		server.Do(user([]string{"~lk1:*"}, further["plain"])...)
-		s := newStore(t, testclient.Redis(t, server.Addr, func(o *redis.Options) { o.Username, o.Password = "locks", "secret" }), redisstore.WithPlainKeys())
+		as := login(t, server, "locks", append(further["plain"], "~lk1:*")...)
+		s := newStore(t, testclient.Redis(t, server.Addr, as), redisstore.WithPlainKeys())
 		c := claimed()
 		acquire(t, s, c)
 		if err := extend(s, c); err != nil {
@@ -111,8 +103,9 @@ func TestDocumentedRights(t *testing.T) {
 	t.Run("Redisson", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t, append(fit, "--acl-pubsub-default", "allchannels")...)
-		server.Do(user([]string{"~test:*", "~check:*", "+info"}, further["redisson"])...)
-		s := newStore(t, testclient.Redis(t, server.Addr, func(o *redis.Options) { o.Username, o.Password = "locks", "secret" }), redisstore.WithRedisson())
+		rights := append(further["redisson"], "~test:*")
+		as := login(t, server, "locks", append(rights, "~check:*", "+info")...)
+		s := newStore(t, testclient.Redis(t, server.Addr, as), redisstore.WithRedisson())
 		if err := s.Check(t.Context()); err != nil {
 			t.Errorf("check: %v", err)
 		}
@@ -126,7 +119,7 @@ func TestDocumentedRights(t *testing.T) {
 			t.Error(err)
 		}
 		server.Do("SET", "another", "program's")
-		server.Do(user([]string{"~test:*"}, further["redisson"], further["redisson operator"])...)
+		login(t, server, "locks", append(rights, further["redisson operator"]...)...)
 		if states, _, err := s.List(t.Context(), "", 1000); err != nil || len(states) != 1 || states[0].Key != c.Key {
 			t.Errorf("list: got %v, %v, want the key", states, err)
 		}
@@ -135,7 +128,7 @@ func TestDocumentedRights(t *testing.T) {
 		t.Parallel()
 		cluster := testserver.StartCluster(t, true, append(fit, testserver.NoFailover...)...)
 		for _, node := range cluster.Nodes {
-			node.Do(user(basic, further["cluster"], further["replicas"])...)
+			login(t, node, "locks", slices.Concat(basic, further["cluster"], further["replicas"])...)
 		}
 		client := testclient.Cluster(t, cluster, func(o *redis.ClusterOptions) { o.Username, o.Password = "locks", "secret" })
 		s := newStore(t, client, redisstore.WithReplicas(1, 2*time.Second))

@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/lockkit/lockkit/core/redisstore"
 	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
@@ -153,8 +151,7 @@ func TestCrowd_WithoutRights(t *testing.T) {
 	r := newRig(t, testserver.StartRedis(t), nil)
 	for _, denied := range []string{"hset", "hgetall", "hdel", "del", "pexpire"} {
 		t.Run(denied, func(t *testing.T) {
-			r.server.Do("ACL", "SETUSER", "no-"+denied, "reset", "on", ">pw", "~*", "&*", "+@all", "-"+denied)
-			s := newStore(t, testclient.Redis(t, r.server.Addr, func(o *redis.Options) { o.Username, o.Password = "no-"+denied, "pw" }))
+			s := newStore(t, testclient.Redis(t, r.server.Addr, lacking(t, r.server, denied)))
 			c := claimed()
 			readers := enter(t, s, c, 30)
 			if got := len(r.fields(t, c)); got != 30 {
@@ -372,8 +369,7 @@ func TestCrowd_RefusedRelease(t *testing.T) {
 	asks := testclient.Redis(t, server.Addr)
 	s := newStore(t, testclient.Redis(t, server.Addr))
 	for _, left := range []string{"hset", "hdel"} {
-		server.Do("ACL", "SETUSER", left, "on", ">secret", "~*", "&*", "+@all", "-"+left)
-		lacks := newStore(t, testclient.Redis(t, server.Addr, func(o *redis.Options) { o.Username, o.Password = left, "secret" }))
+		lacks := newStore(t, testclient.Redis(t, server.Addr, lacking(t, server, left)))
 		c := claimed()
 		plant(s, c.Key)
 		late := claimOf(c.Key)

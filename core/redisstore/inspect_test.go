@@ -93,12 +93,7 @@ func TestRightsOfAnInspector(t *testing.T) {
 	_, further := documentedRights(t)
 	server := testserver.StartRedis(t, fit...)
 	user := func(name string, rights []string, opts ...redisstore.Option) *redisstore.Store {
-		args := []any{"ACL", "SETUSER", name, "reset", "on", ">secret"}
-		for _, r := range rights {
-			args = append(args, r)
-		}
-		server.Do(args...)
-		return newStore(t, testclient.Redis(t, server.Addr, func(o *redis.Options) { o.Username, o.Password = name, "secret" }), opts...)
+		return newStore(t, testclient.Redis(t, server.Addr, login(t, server, name, rights...)), opts...)
 	}
 	without := func(missing string) *redisstore.Store {
 		return user("no-"+missing, slices.Concat(further["operator"], []string{"-" + missing}))

@@ -11,6 +11,43 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
+// This file has the calls for locks that are shared with Redisson's RLock
+// (WithRedisson), the names of Redisson's keys and channels, and the parser of a lock.
+// lua/redisson.lua describes the stored form. The callers are asking (acquire.go), Release
+// (release.go), and Revoke and readView (inspect.go). Extend sends the same arguments for
+// all forms of keys but plain ones (extend.go). channels.go has the wake-ups.
+
+// askingRedisson returns a call of redisson_acquire.lua for c.
+func (s *Store) askingRedisson(c *store.Claim) *pipeline.Call {
+	var room [64]byte
+	counter := ""
+	if c.MinToken > 0 {
+		counter = s.counterOf(c.Key)
+	}
+	cmd := s.pipeline.Eval(s.script.acquire, s.named(room[:0], c.Key), counter, "acquire")
+	cmd.Optional().Text(c.Lease).Text(c.Owner).Num(millis(c.TTL)).Text(c.Via)
+	if c.MinToken > 0 {
+		cmd.Num(int64(c.MinToken)).Num(store.TokenStep)
+	}
+	return cmd
+}
+
+// releasingRedisson returns a call of redisson_release.lua.
+func (s *Store) releasingRedisson(what, key, lease string, keep time.Duration) *pipeline.Call {
+	var room [64]byte
+	name := s.named(room[:0], key)
+	queue := ""
+	if !s.split(key) {
+		queue = beside("redisson_lock_queue", string(name))
+	}
+	cmd := s.pipeline.Eval(s.script.release, name, queue, what)
+	cmd.Text(lease).Text(s.channelOf(key)).Num(millis(keep))
+	if s.cluster != nil {
+		cmd.Word("1")
+	}
+	return cmd
+}
+
 // beside returns the name of a second key or channel that Redisson uses for the lock with
 // this name, in the lock's slot of a Cluster. Redisson's RedissonObject.prefixName makes
 // the same name.
@@ -44,37 +81,6 @@ func (s *Store) channelOf(key string) string { return beside("redisson_lock__cha
 
 // counterOf returns the name of the key in which RFencedLock counts its tokens.
 func (s *Store) counterOf(key string) string { return beside("redisson_lock_token", s.key(key)) }
-
-// askingRedisson returns a call of redisson_acquire.lua for c.
-func (s *Store) askingRedisson(c *store.Claim) *pipeline.Call {
-	var room [64]byte
-	counter := ""
-	if c.MinToken > 0 {
-		counter = s.counterOf(c.Key)
-	}
-	cmd := s.pipeline.Eval(s.script.acquire, s.named(room[:0], c.Key), counter, "acquire")
-	cmd.Optional().Text(c.Lease).Text(c.Owner).Num(millis(c.TTL)).Text(c.Via)
-	if c.MinToken > 0 {
-		cmd.Num(int64(c.MinToken)).Num(store.TokenStep)
-	}
-	return cmd
-}
-
-// releasingRedisson returns a call of redisson_release.lua.
-func (s *Store) releasingRedisson(what, key, lease string, keep time.Duration) *pipeline.Call {
-	var room [64]byte
-	name := s.named(room[:0], key)
-	queue := ""
-	if !s.split(key) {
-		queue = beside("redisson_lock_queue", string(name))
-	}
-	cmd := s.pipeline.Eval(s.script.release, name, queue, what)
-	cmd.Text(lease).Text(s.channelOf(key)).Num(millis(keep))
-	if s.cluster != nil {
-		cmd.Word("1")
-	}
-	return cmd
-}
 
 // redissonField matches the name of a field that Redisson writes: a thread of a client,
 // or a writer of a read-write lock. redissonCount matches the field's value, which is the

@@ -3,13 +3,12 @@ package redisstore_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
@@ -320,9 +319,10 @@ func TestRedissonOutOfMemory(t *testing.T) {
 	release(t, s, c)
 }
 
-// TestRedissonRights takes one right after the other from the user. It shows that no
-// acquire leaves a key without an expiry, that a failed acquire leaves no key, and that a
-// release that succeeds deletes the key.
+// TestRedissonRights takes one of the documented rights after the other from the user. It
+// shows that no acquire leaves a key without an expiry, that a failed acquire leaves no key,
+// that a release that fails leaves the hold, and that one that succeeds deletes the key, or
+// keeps it taken. TestHalfAScript_ForeignKeys takes one or two commands.
 func TestRedissonRights(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -333,31 +333,34 @@ func TestRedissonRights(t *testing.T) {
 			continue
 		}
 		t.Run(left, func(t *testing.T) {
-			user := "user" + strconv.Itoa(n)
-			args := []any{"ACL", "SETUSER", user, "on", ">secret", "~test:*", "resetchannels"}
-			for i, r := range further["redisson"] {
-				if i != n && r != "resetchannels" {
-					args = append(args, r)
+			others := slices.Delete(slices.Clone(further["redisson"]), n, n+1)
+			as := login(t, server, "user"+strconv.Itoa(n), append(others, "~test:*")...)
+			s := newStore(t, testclient.Redis(t, server.Addr, as), redisstore.WithRedisson())
+			for _, keep := range []time.Duration{0, time.Hour} {
+				c := claimed()
+				c.MinToken, c.Keep = 1, keep
+				_, err := s.Acquire(t.Context(), c)
+				if err != nil {
+					wantIs(t, "acquire", err, store.ErrUnavailable)
 				}
-			}
-			server.Do(args...)
-			s := newStore(t, testclient.Redis(t, server.Addr, func(o *redis.Options) { o.Username, o.Password = user, "secret" }), redisstore.WithRedisson())
-			c := claimed()
-			c.MinToken = 1
-			_, err := s.Acquire(t.Context(), c)
-			if err != nil {
-				wantIs(t, "acquire", err, store.ErrUnavailable)
-			}
-			if left := asks.PTTL(t.Context(), c.Key).Val(); left == -1 || err != nil && left > 0 {
-				t.Errorf("acquire: got %v, and the key lasts for %v", err, left)
-			}
-			if err != nil {
-				return
-			}
-			if err := s.Release(t.Context(), c); err != nil {
-				wantIs(t, "release", err, store.ErrUnavailable)
-			} else if asks.Exists(t.Context(), c.Key).Val() != 0 {
-				t.Error("release: the key is left")
+				if left := asks.PTTL(t.Context(), c.Key).Val(); left == -1 || err != nil && left > 0 {
+					t.Errorf("acquire: got %v, and the key lasts for %v", err, left)
+				}
+				if err != nil {
+					return
+				}
+				before := asks.HGetAll(t.Context(), c.Key).Val()
+				err = s.Release(t.Context(), c)
+				after, left := asks.HGetAll(t.Context(), c.Key).Val(), asks.PTTL(t.Context(), c.Key).Val()
+				switch {
+				case err != nil:
+					wantIs(t, "release", err, store.ErrUnavailable)
+					if !maps.Equal(before, after) || left > c.TTL {
+						t.Errorf("release: got %v, and the key is %v for %v, was %v", err, after, left, before)
+					}
+				case keep == 0 && len(after) > 0, keep > 0 && left < keep/2:
+					t.Errorf("release: the key is %v for %v, want it kept for %v", after, left, keep)
+				}
 			}
 		})
 	}

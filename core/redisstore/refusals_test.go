@@ -141,17 +141,16 @@ func TestRefusals(t *testing.T) {
 	t.Run("WRONGTYPE: documented rights", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t)
-		user := []any{"ACL", "SETUSER", "locks", "on", ">secret", "~lk2:*", "resetchannels", "&lk2:wake:*"}
+		rights := []string{"~lk2:*", "resetchannels", "&lk2:wake:*"}
 		for right := range strings.FieldsSeq(usualRights) {
-			user = append(user, "+"+right)
+			rights = append(rights, "+"+right)
 		}
-		server.Do(user...)
 		asks := testclient.Redis(t, server.Addr)
 		text, hash, list := claimed(), claimed(), claimed()
 		asks.Set(t.Context(), stored(text), "mine", 0)
 		asks.HSet(t.Context(), stored(hash), "mine", "yes")
 		asks.RPush(t.Context(), stored(list), "mine")
-		s := newStore(t, testclient.Redis(t, server.Addr, func(o *redis.Options) { o.Username, o.Password = "locks", "secret" }))
+		s := newStore(t, testclient.Redis(t, server.Addr, login(t, server, "locks", rights...)))
 		for _, c := range []store.Claim{text, hash, list} {
 			_, err := s.Acquire(t.Context(), c)
 			for op, err := range map[string]error{"acquire": err, "extend": extend(s, c), "release": s.Release(t.Context(), c)} {

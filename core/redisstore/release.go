@@ -11,6 +11,10 @@ import (
 // Release implements store.Store. It takes one round trip. Each of these cases takes one
 // more: the server does not know the script, the slot of the key has moved, and a
 // wake-up has to be published after the script (WithoutScriptedWakeUps).
+//
+// If the server refuses the release, the hold is as before, and the error matches
+// store.ErrUnavailable. If there is no such hold, the error matches store.ErrLost. After
+// any other error the outcome is unknown. See pipeline.Class for error replies.
 func (s *Store) Release(ctx context.Context, c store.Claim) error {
 	if err := s.usable("release", &c); err != nil {
 		return err

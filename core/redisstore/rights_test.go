@@ -21,6 +21,28 @@ import (
 // that right a release only wakes waiters.
 const usualRights = "eval evalsha mget set hmget hset hdel hgetall del time pexpire pttl publish subscribe unsubscribe ping info"
 
+// login makes a user with these rights, and returns an edit of a client's options for that
+// user.
+func login(t testing.TB, server *testserver.Redis, name string, rights ...string) func(*redis.Options) {
+	t.Helper()
+	args := []any{"ACL", "SETUSER", name, "reset", "on", ">secret"}
+	for _, r := range rights {
+		args = append(args, r)
+	}
+	server.Do(args...)
+	return func(o *redis.Options) { o.Username, o.Password = name, "secret" }
+}
+
+// lacking makes a user with all rights except the rights to these commands, see login.
+func lacking(t testing.TB, server *testserver.Redis, commands ...string) func(*redis.Options) {
+	t.Helper()
+	rights := []string{"~*", "&*", "+@all"}
+	for _, c := range commands {
+		rights = append(rights, "-"+c)
+	}
+	return login(t, server, "lacks-"+strings.Join(commands, "-"), rights...)
+}
+
 // TestRights checks that usualRights, and the rights for plain keys, are sufficient. Each
 // right is needed, except ping and unsubscribe, which a short test does not use.
 func TestRights(t *testing.T) {
@@ -36,18 +58,17 @@ func TestRights(t *testing.T) {
 		if without == "eval" {
 			server = testserver.StartRedis(t, fit...) // a server that does not know the scripts
 		}
-		args := []any{"ACL", "SETUSER", name, "reset", "on", ">pw", "~lk1:*", "~lk2:*", "resetchannels", "&lk2:wake:*"}
+		rights := []string{"~lk1:*", "~lk2:*", "resetchannels", "&lk2:wake:*"}
 		for _, right := range all[plain] {
 			if right != without {
-				args = append(args, "+"+right)
+				rights = append(rights, "+"+right)
 			}
 		}
-		server.Do(args...)
 		var opts []redisstore.Option
 		if plain {
 			opts = append(opts, redisstore.WithPlainKeys())
 		}
-		return newStore(t, testclient.Redis(t, server.Addr, func(o *redis.Options) { o.Username, o.Password = name, "pw" }), opts...)
+		return newStore(t, testclient.Redis(t, server.Addr, login(t, server, name, rights...)), opts...)
 	}
 	for plain, rights := range all {
 		t.Run(fmt.Sprintf("all of them, plain %v", plain), func(t *testing.T) {
@@ -96,9 +117,9 @@ func TestRights(t *testing.T) {
 	t.Cleanup(func() { everyKeyExpires(t, server) })
 }
 
-// TestHalfAScript refuses the inner commands of a script one by one. The script must
-// either complete its work or leave the state unchanged (hazard 28). It may remove
-// expired entries.
+// TestHalfAScript refuses the inner commands of the scripts for the kit's own keys one by
+// one. A script must either complete its work or leave the state unchanged (hazard 28). It
+// may remove expired entries.
 func TestHalfAScript(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a busy machine changes no outcome")
@@ -106,9 +127,7 @@ func TestHalfAScript(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
 	for _, denied := range strings.Fields("mget set hmget hset hdel hgetall del time pexpire pttl publish") {
-		name := "no-" + denied
-		r.server.Do("ACL", "SETUSER", name, "reset", "on", ">pw", "~*", "&*", "+@all", "-"+denied)
-		s := newStore(t, testclient.Redis(t, r.server.Addr, func(o *redis.Options) { o.Username, o.Password = name, "pw" }))
+		s := newStore(t, testclient.Redis(t, r.server.Addr, lacking(t, r.server, denied)))
 		for _, c := range halves {
 			for _, form := range []string{"a string", "fields", "a hash"} {
 				t.Run(fmt.Sprintf("%s without %s, %s", c.name, denied, form), func(t *testing.T) {
@@ -145,7 +164,7 @@ func TestHalfAScript(t *testing.T) {
 	}
 }
 
-// halves lists operations that change more than one entry.
+// halves lists operations whose script can fail half-way.
 var halves = []struct {
 	name    string
 	prepare func(t *testing.T, full, s *redisstore.Store, c store.Claim) func() error
@@ -153,8 +172,17 @@ var halves = []struct {
 	{"a free key", func(t *testing.T, full, s *redisstore.Store, c store.Claim) func() error {
 		return func() error { _, err := s.Acquire(t.Context(), c); return err }
 	}},
+	{"a free key with a token", func(t *testing.T, full, s *redisstore.Store, c store.Claim) func() error {
+		c.MinToken = 1
+		return func() error { _, err := s.Acquire(t.Context(), c); return err }
+	}},
 	{"a further hold", func(t *testing.T, full, s *redisstore.Store, c store.Claim) func() error {
 		acquire(t, full, c)
+		return func() error { _, err := s.Acquire(t.Context(), nested(c)); return err }
+	}},
+	{"a longer further hold", func(t *testing.T, full, s *redisstore.Store, c store.Claim) func() error {
+		acquire(t, full, c)
+		c.TTL = time.Hour
 		return func() error { _, err := s.Acquire(t.Context(), nested(c)); return err }
 	}},
 	{"a place in line", func(t *testing.T, full, s *redisstore.Store, c store.Claim) func() error {
@@ -191,8 +219,25 @@ var halves = []struct {
 	}},
 	{"a release that keeps the key", func(t *testing.T, full, s *redisstore.Store, c store.Claim) func() error {
 		acquire(t, full, c)
-		c.Keep = time.Minute
+		c.Keep = time.Hour
 		return func() error { return s.Release(t.Context(), c) }
+	}},
+	{"a release that keeps the key briefly", func(t *testing.T, full, s *redisstore.Store, c store.Claim) func() error {
+		acquire(t, full, c)
+		c.Keep = 30 * time.Second
+		return func() error { return s.Release(t.Context(), c) }
+	}},
+	{"a release of one of two that keeps it", func(t *testing.T, full, s *redisstore.Store, c store.Claim) func() error {
+		acquire(t, full, c)
+		acquire(t, full, nested(c))
+		c.Keep = time.Hour
+		return func() error { return s.Release(t.Context(), c) }
+	}},
+	{"a revoke", func(t *testing.T, full, s *redisstore.Store, c store.Claim) func() error {
+		return revoking(t, full, s, c, 0)
+	}},
+	{"a revoke that keeps the key", func(t *testing.T, full, s *redisstore.Store, c store.Claim) func() error {
+		return revoking(t, full, s, c, time.Hour)
 	}},
 	{"a first run", func(t *testing.T, full, s *redisstore.Store, c store.Claim) func() error {
 		return func() error { _, err := s.Acquire(t.Context(), begins(c, "begun")); return err }
@@ -233,10 +278,21 @@ var halves = []struct {
 	}},
 }
 
-// TestHalfARelease refuses the inner commands of the releases of plain keys and of
-// Redisson's locks one by one, like TestHalfAScript. After an error the same release,
-// sent again, is refused again, because the hold is still there.
-func TestHalfARelease(t *testing.T) {
+// revoking acquires c, and returns a function that revokes its hold.
+func revoking(t *testing.T, full, s *redisstore.Store, c store.Claim, keep time.Duration) func() error {
+	t.Helper()
+	acquire(t, full, c)
+	state, err := full.Look(t.Context(), c.Key)
+	if err != nil || len(state.Holds) != 1 {
+		t.Fatalf("look: got %+v, %v", state, err)
+	}
+	return func() error { return s.Revoke(t.Context(), c.Key, state.Holds[0].ID, keep) }
+}
+
+// TestHalfAScript_ForeignKeys is TestHalfAScript for plain keys and for Redisson's locks. It
+// refuses the inner commands one by one and in pairs. After an error the key has the same
+// holds for the same time as before, and the same call fails again.
+func TestHalfAScript_ForeignKeys(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	asks := testclient.Redis(t, server.Addr)
@@ -245,7 +301,7 @@ func TestHalfARelease(t *testing.T) {
 		opt              redisstore.Option
 	}{
 		"plain":    {"lk1:", "get set del pttl pexpire", redisstore.WithPlainKeys()},
-		"Redisson": {"", "hget hset hdel hgetall del time lindex pttl pexpire publish", redisstore.WithRedisson()},
+		"Redisson": {"", "hget hset hdel hgetall hlen get set del time lindex pttl pexpire publish", redisstore.WithRedisson()},
 	} {
 		full := newStore(t, testclient.Redis(t, server.Addr), f.opt)
 		stored := func(c store.Claim) (value any, ttl time.Duration) {
@@ -255,40 +311,61 @@ func TestHalfARelease(t *testing.T) {
 			}
 			return value, asks.PTTL(t.Context(), name).Val()
 		}
-		for denied := range strings.FieldsSeq(f.commands) {
-			name := form + "-no-" + denied
-			server.Do("ACL", "SETUSER", name, "reset", "on", ">pw", "~*", "&*", "+@all", "-"+denied)
-			s := newStore(t, testclient.Redis(t, server.Addr, func(o *redis.Options) { o.Username, o.Password = name, "pw" }), f.opt)
-			for _, beside := range []bool{false, true} {
-				if beside && form == "plain" {
-					continue
-				}
-				for _, keep := range []time.Duration{0, 30 * time.Second, time.Hour} {
-					t.Run(fmt.Sprintf("%s without %s, beside a hold %v, kept for %v", form, denied, beside, keep), func(t *testing.T) {
-						c := claimed()
-						acquire(t, full, c)
-						if beside {
-							acquire(t, full, nested(c))
+		commands := strings.Fields(f.commands)
+		for i, denied := range commands {
+			for _, also := range commands[i:] { // denied itself is the first
+				s := newStore(t, testclient.Redis(t, server.Addr, lacking(t, server, denied, also)), f.opt)
+				for _, c := range halves {
+					want, foreign := foreignHalves[c.name]
+					if !foreign {
+						continue
+					}
+					t.Run(fmt.Sprintf("%s without %s and %s, %s", form, denied, also, c.name), func(t *testing.T) {
+						held := claimed()
+						do := c.prepare(t, full, s, held)
+						before, lived := stored(held)
+						err := do()
+						after, lives := stored(held)
+						if lives == -1 {
+							t.Error("the key has no expiry")
 						}
-						c.Keep = keep
-						before, lived := stored(c)
-						err := s.Release(t.Context(), c)
-						after, lives := stored(c)
-						if err == nil {
-							wantIs(t, "second release", full.Release(t.Context(), c), store.ErrLost)
-							if lives < keep-20*time.Second {
-								t.Errorf("the key is kept for %v, want %v", lives, keep)
+						switch {
+						case errors.Is(err, store.ErrUnsupported):
+							t.Skip(err)
+						case err != nil:
+							wantIs(t, "call", err, store.ErrUnavailable)
+							if !reflect.DeepEqual(before, after) || (lived-lives).Abs() > 20*time.Second {
+								t.Errorf("got %v, and the key is %v for %v, was %v for %v", err, after, lives, before, lived)
 							}
-							return
+							wantIs(t, "second call", do(), store.ErrUnavailable)
+						case lives < want.lasts-20*time.Second:
+							t.Errorf("the key lasts for %v, want %v", lives, want.lasts)
+						case want.ends:
+							wantIs(t, "second release", full.Release(t.Context(), held), store.ErrLost)
 						}
-						wantIs(t, "release", err, store.ErrUnavailable)
-						if !reflect.DeepEqual(before, after) || (lived-lives).Abs() > 20*time.Second {
-							t.Errorf("got %v, and the key is %v for %v, was %v for %v", err, after, lives, before, lived)
-						}
-						wantIs(t, "second release", s.Release(t.Context(), c), store.ErrUnavailable)
 					})
 				}
 			}
 		}
 	}
+}
+
+// foreignHalves contains the cases of halves for plain keys and Redisson's locks. After
+// the call the key lasts at least for lasts. The call ends the first hold if ends is set.
+var foreignHalves = map[string]struct {
+	lasts time.Duration
+	ends  bool
+}{
+	"a free key":                            {lasts: time.Minute},
+	"a free key with a token":               {lasts: time.Minute},
+	"a further hold":                        {lasts: time.Minute},
+	"a longer further hold":                 {lasts: time.Hour},
+	"an extension":                          {lasts: 2 * time.Minute},
+	"the last release":                      {ends: true},
+	"the release of one of two":             {ends: true},
+	"a release that keeps the key":          {lasts: time.Hour, ends: true},
+	"a release of one of two that keeps it": {lasts: time.Hour, ends: true},
+	"a release that keeps the key briefly":  {lasts: 30 * time.Second, ends: true},
+	"a revoke":                              {ends: true},
+	"a revoke that keeps the key":           {lasts: time.Hour, ends: true},
 }

@@ -5,8 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
@@ -60,8 +58,7 @@ func TestToken_Year2001(t *testing.T) {
 func TestRefusedRelease_KeepsTheKey(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
-	r.server.Do("ACL", "SETUSER", "no-set", "reset", "on", ">pw", "~*", "&*", "+@all", "-set")
-	s := newStore(t, testclient.Redis(t, r.server.Addr, func(o *redis.Options) { o.Username, o.Password = "no-set", "pw" }))
+	s := newStore(t, testclient.Redis(t, r.server.Addr, lacking(t, r.server, "set")))
 	c := claimed()
 	acquire(t, r.direct, c)
 	w := claimOf(c.Key)

@@ -21,8 +21,7 @@ func TestShortcutsAgreeOnWaiters(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	calls, asks := newStore(t, testclient.Redis(t, server.Addr)), testclient.Redis(t, server.Addr)
-	server.Do("ACL", "SETUSER", "mute", "reset", "on", ">pw", "~*", "&*", "+@all", "-publish")
-	mute := newStore(t, testclient.Redis(t, server.Addr, func(o *redis.Options) { o.Username, o.Password = "mute", "pw" }))
+	mute := newStore(t, testclient.Redis(t, server.Addr, lacking(t, server, "publish")))
 	const exclusive, second = "2147483647 2147483647", int64(1000)
 	// state contains the entries of a lease with the name 1, and the waiters. Times are
 	// in ms from now.

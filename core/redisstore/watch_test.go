@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/lockkit/lockkit/core/redisstore"
 	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
@@ -237,8 +235,8 @@ func TestWatch(t *testing.T) {
 	t.Run("user without the right to publish", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t)
-		server.Do("ACL", "SETUSER", "quiet", "on", ">pw", "~*", "resetchannels", "+@all")
-		s := newStore(t, testclient.Redis(t, server.Addr, func(o *redis.Options) { o.Username, o.Password = "quiet", "pw" }))
+		as := login(t, server, "quiet", "~*", "resetchannels", "+@all")
+		s := newStore(t, testclient.Redis(t, server.Addr, as))
 		c := claimed()
 		w := claimOf(c.Key)
 		w.Wait = true

@@ -52,6 +52,18 @@
 //     releases the claim in the background. It repeats the release until the store
 //     answers, for at least a minute and at least the TTL.
 //
+// The Locker repeats a call of which the outcome is unknown, and a call that changed
+// nothing:
+//
+//	error           Acquire     Extend         Release
+//	ErrLost         fails       hold is lost   lease was lost
+//	ErrUnavailable  asks again  asks again     asks again; a later ErrLost means a loss
+//	any other       asks again  asks again     asks again; without a record, a later
+//	                                           ErrLost counts as released
+//
+// A refused Release is repeated, and a later ErrLost then means a loss. The trust in a
+// hold ends if no extension succeeds in time.
+//
 // If the outcome is in doubt, return an error that matches none of these sentinels. If
 // a granted Acquire returns an error that matches ErrUnavailable, no process releases
 // the hold before it expires. The text of an error names the operation and the reason,

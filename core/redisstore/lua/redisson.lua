@@ -26,13 +26,22 @@ local function write(lease, ends, owner, token)
   redis.call('HSET', KEYS[1], lease, string.format('%.0f %s %.0f', ends, owner, token))
 end
 
--- last makes the key last for at least ms. It returns the server's error, or nil.
-local function last(ms)
-  local left = redis.pcall('PTTL', KEYS[1])
-  if type(left) == 'number' and left < ms then
-    left = redis.pcall('PEXPIRE', KEYS[1], string.format('%.0f', ms))
+-- lifetime returns the remaining ms of the key, or a negative number if the key is absent
+-- or never expires. It raises the server's error if the user may not set the expiry, so
+-- that an HSET after it leaves no key without an expiry. Its PEXPIRE changes nothing, except
+-- that a key that never expires gets an expiry in 31 years. After the PEXPIRE a server that
+-- is out of memory accepts an HSET, which it refuses as the first write of a script.
+local function lifetime()
+  local left = redis.call('PTTL', KEYS[1])
+  redis.call('PEXPIRE', KEYS[1], string.format('%.0f', left < 0 and 1e12 or math.max(left, 1)))
+  return left
+end
+
+-- lastFor makes a key with this lifetime last for at least ms.
+local function lastFor(ms, left)
+  if left < ms then
+    redis.call('PEXPIRE', KEYS[1], string.format('%.0f', ms))
   end
-  return type(left) == 'table' and left or nil
 end
 
 -- few reports whether the key has at most 1000 fields. A lock never has more.

@@ -6,6 +6,9 @@
 --          a claim that needs a token: 6 the least token, 7 the number of tokens of a grant
 -- answer   {0, token, owner}  granted
 --          {1, ms}            busy; the key expires in ms, or never if ms is 0
+--
+-- The HSET is the last command that can be refused. So after a refusal (NOPERM, OOM) all
+-- holds are as before. A counted token that was not granted is harmless.
 
 local mine, joined, others, kept
 local fields = few() and redis.call('HGETALL', KEYS[1]) or {'', ''} -- another program's hash: busy
@@ -39,13 +42,12 @@ if ARGV[6] and token < tonumber(ARGV[6]) then
   end
   redis.call('SET', KEYS[2], string.format('%.0f', token + ARGV[7] - 1))
 end
-local ms = tonumber(ARGV[4])
-write(ARGV[2], math.max(now + ms, mine and mine.ends or 0), owner, token)
-local refused = last(ms)
-if refused then
-  if not mine then
-    redis.call('HDEL', KEYS[1], ARGV[2])
-  end
-  return refused
+if not of then
+  -- The key is absent, so this SET changes nothing. A server that is out of memory refuses
+  -- it, and would accept the HSET after the PEXPIRE of lifetime.
+  redis.call('SET', KEYS[1], '', 'XX')
 end
+local left, ms = lifetime(), tonumber(ARGV[4])
+write(ARGV[2], math.max(now + ms, mine and mine.ends or 0), owner, token)
+lastFor(ms, left)
 return {OK, token, owner}

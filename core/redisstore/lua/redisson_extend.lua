@@ -5,14 +5,14 @@
 -- ARGV     1 'extend', 2 lease, 3 TTL in ms
 -- answer   0  extended, {2}  not held
 --
--- A server that is out of memory refuses an HSET as the first write of a script, but not
--- after the PEXPIRE.
+-- The HSET is the last command that can be refused. So after a refusal (NOPERM) the hold
+-- and the key last as long as before.
 
 local hold = read(redis.call('HGET', KEYS[1], ARGV[2]))
 if not hold or hold.owner == '' or hold.ends <= now then
   return {LOST}
 end
-local ms = tonumber(ARGV[3])
-redis.call('PEXPIRE', KEYS[1], string.format('%.0f', math.max(redis.call('PTTL', KEYS[1]), ms)))
-write(ARGV[2], math.max(now + ms, hold.ends), hold.owner, hold.token)
+local left, ends = lifetime(), math.max(now + tonumber(ARGV[3]), hold.ends)
+write(ARGV[2], ends, hold.owner, hold.token)
+lastFor(ends - now, left)
 return 0

@@ -11,8 +11,9 @@
 --          server has them
 -- answer   0  released, {2}  not held
 --
--- If the user lacks the right to a command, the script either completes the release or
--- changes nothing. So the hold is deleted by the last command that can fail.
+-- If the user lacks the right to a command (NOPERM), the script either completes the
+-- release or changes nothing (Class.Unchanged in internal/pipeline/classes.go). So the last
+-- command that can be refused is the DEL, the first HDEL, or the HSET of a kept hold.
 
 local value = redis.call('HGET', KEYS[1], ARGV[2])
 local hold, keep = read(value), tonumber(ARGV[4])
@@ -40,16 +41,12 @@ if not others and ms <= 0 then
 else
   if keep > 0 then
     -- This field has a new name, because Redisson would take a field with the old name
-    -- for its thread's hold. A server that is out of memory refuses an HSET as the first
-    -- write of a script, but not after an HDEL, even of an absent field.
-    local kept = 'kept:' .. ARGV[2]
+    -- for its thread's hold. The field is absent, so its HDEL changes nothing, but shows
+    -- that the next HDEL is not refused either.
+    local kept, left = 'kept:' .. ARGV[2], lifetime()
     redis.call('HDEL', KEYS[1], kept)
     write(kept, now + keep, '', 0)
-    local refused = last(keep)
-    if refused then
-      redis.call('HDEL', KEYS[1], kept)
-      return refused
-    end
+    lastFor(keep, left)
   end
   redis.call('HDEL', KEYS[1], ARGV[2])
 end

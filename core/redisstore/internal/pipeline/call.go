@@ -20,15 +20,15 @@ import (
 // the logs of the client's hooks.
 type Call struct {
 	redis.Cmd
-	home     *sync.Pool // the pool for reuse
-	script   *Script    // nil if the call contains its text, or calls no script
-	payload  payload
-	key      name
-	optional bool          // the call is refused while the server is down
-	timed    bool          // the reply is replaced by the server's time
-	asking   bool          // the slot of the key is about to move to this server
-	replicas int           // the number of replicas for which the WAIT after the call waits
-	limit    time.Duration // the limit of the WAIT; 0 for no WAIT
+	home      *sync.Pool // the pool for reuse
+	script    *Script    // nil if the call contains its text, or calls no script
+	payload   payload
+	key       name
+	optional  bool          // the call is refused while the server is down
+	timed     bool          // the reply is replaced by the server's time
+	asking    bool          // the slot of the key is about to move to this server
+	replicas  int           // the number of replicas for which the WAIT after the call waits
+	waitLimit time.Duration // the limit of the WAIT; 0 for no WAIT
 
 	words  []any
 	texts  [4]string
@@ -93,7 +93,7 @@ func (c *Call) Timed() *Call {
 // 0 sends no WAIT. Otherwise the ctx of Do must be Bounded. WAIT counts the replicas that
 // have the writes of its own connection, so both commands are in one pipeline.
 func (c *Call) Wait(replicas int, limit time.Duration) *Call {
-	c.replicas, c.limit = replicas, limit
+	c.replicas, c.waitLimit = replicas, limit
 	return c
 }
 
@@ -125,7 +125,7 @@ func (c *Call) Word(v any) *Call {
 func (c *Call) again() *Call {
 	n := newCall(c.home, c.key)
 	n.script, n.length = c.script, c.length
-	n.optional, n.timed, n.asking, n.replicas, n.limit = c.optional, c.timed, c.asking, c.replicas, c.limit
+	n.optional, n.timed, n.asking, n.replicas, n.waitLimit = c.optional, c.timed, c.asking, c.replicas, c.waitLimit
 	n.payload.bytes = c.payload.bytes
 	n.words = append(n.words, c.words...)
 	n.words[slices.Index(n.words, any(&c.payload))] = &n.payload

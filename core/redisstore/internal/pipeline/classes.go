@@ -13,7 +13,10 @@ import (
 type Class struct {
 	// Unchanged is set if the server has changed nothing. Inside a script, a command's
 	// error occurs at the script's first write. The exception is NOPERM, which can
-	// occur later. The scripts then leave all holds as they are.
+	// occur later. All scripts in core/redisstore/lua (the kit's own keys, plain_*.lua
+	// and redisson_*.lua) then leave all holds as they are. TestHalfAScript and
+	// TestHalfAScript_ForeignKeys in core/redisstore show that. The table under Errors in
+	// core/store/doc.go has the Locker's reactions.
 	Unchanged bool
 	// Advice precedes the server's message.
 	Advice string

@@ -120,8 +120,8 @@ func (f *flight) commands(ctx context.Context) []redis.Cmder {
 	if f.clock != nil {
 		cmds = append(cmds, f.clock)
 	}
-	if c := f.calls[0]; len(f.calls) == 1 && c.limit > 0 {
-		limit := c.limit
+	if c := f.calls[0]; len(f.calls) == 1 && c.waitLimit > 0 {
+		limit := c.waitLimit
 		if end, ok := ctx.Deadline(); ok {
 			limit = min(limit, time.Until(end))
 		}

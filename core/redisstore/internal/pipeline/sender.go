@@ -102,7 +102,7 @@ func (s *sender) do(ctx context.Context, c *Call) (Replicated, error) {
 	switch {
 	case ctx.Err() != nil:
 		return Replicated{}, &unsentError{context.Cause(ctx)}
-	case c.limit > 0 || c.asking: // the call has its own connection
+	case c.waitLimit > 0 || c.asking: // the call has its own connection
 		go new(flight).carry(ctx, s, []*Call{c})
 	default:
 		s.send(ctx, c)
@@ -184,11 +184,11 @@ func (s *sender) send(ctx context.Context, c *Call) {
 	now := time.Now()
 	c.ctx, c.until = ctx, now.Add(s.limit)
 	c.deadline, _ = ctx.Deadline()
-	stays := s.brief && ctx.Done() == nil
+	cannotLeave := s.brief && ctx.Done() == nil
 	s.mu.Lock()
 	s.queue = append(s.queue, c)
 	s.scheduleCheck()
-	if stays && len(s.working) == 0 && now.Sub(s.delayed) > distrustFor {
+	if cannotLeave && len(s.working) == 0 && now.Sub(s.delayed) > distrustFor {
 		w := &s.caller
 		w.begin(now, s.queue, s.limit)
 		s.queue, s.working = nil, append(s.working, w)
