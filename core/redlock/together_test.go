@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lockkit/lockkit/core"
@@ -83,47 +84,52 @@ func TestRelease_ManyKeys(t *testing.T) {
 	for _, keys := range []int{61, 301} {
 		t.Run(fmt.Sprint(keys, " keys"), func(t *testing.T) {
 			t.Parallel()
-			width := min(keys, nodeWidth)
-			var all []*meeting
-			var nodes []store.Store
-			for range 3 {
-				m := newMeeting(width)
-				all, nodes = append(all, m), append(nodes, m)
-			}
-			s := newStore(t, nodes, redlock.WithNodeTimeout(slow))
-			failed := &failing{Store: s}
-			l, err := core.New(failed)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var also []string
-			for i := 1; i < keys; i++ {
-				also = append(also, fmt.Sprint("order:", i))
-			}
-			lease, err := l.Acquire(t.Context(), "order", core.Also(also...), core.TTL(5*time.Minute))
-			if err != nil {
-				t.Fatal(err)
-			}
-			settled(t, s)
-			if err := lease.Release(t.Context()); err != nil {
-				t.Errorf("got %v, want nil", err)
-			}
-			if n := failed.releases.Load(); n != 0 {
-				t.Errorf("got %d releases that failed, want none", n)
-			}
-			settled(t, s)
-			for i, m := range all {
-				if calls, most := m.counts(); calls != keys || most != width {
-					t.Errorf("node %d: got %d releases, %d of them at once, want %d and %d", i, calls, most, keys, width)
-				}
-			}
-			if lease, err = l.TryAcquire(t.Context(), "order", core.Also(also...)); err != nil {
-				t.Fatalf("got %v, want all keys", err)
-			}
-			if err := errors.Join(lease.Release(t.Context()), l.Close(t.Context())); err != nil {
-				t.Error(err)
-			}
+			synctest.Test(t, func(t *testing.T) { releaseMany(t, keys, min(keys, nodeWidth)) })
 		})
+	}
+}
+
+// releaseMany releases a lease of so many keys, in virtual time. Each node gets width
+// releases at once.
+func releaseMany(t *testing.T, keys, width int) {
+	var all []*meeting
+	var nodes []store.Store
+	for range 3 {
+		m := newMeeting(width)
+		all, nodes = append(all, m), append(nodes, m)
+	}
+	s := newStore(t, nodes, redlock.WithNodeTimeout(slow))
+	failed := &failing{Store: s}
+	l, err := core.New(failed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var also []string
+	for i := 1; i < keys; i++ {
+		also = append(also, fmt.Sprint("order:", i))
+	}
+	lease, err := l.Acquire(t.Context(), "order", core.Also(also...), core.TTL(5*time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	settled(t, s)
+	if err := lease.Release(t.Context()); err != nil {
+		t.Errorf("got %v, want nil", err)
+	}
+	if n := failed.releases.Load(); n != 0 {
+		t.Errorf("got %d releases that failed, want none", n)
+	}
+	settled(t, s)
+	for i, m := range all {
+		if calls, most := m.counts(); calls != keys || most != width {
+			t.Errorf("node %d: got %d releases, %d of them at once, want %d and %d", i, calls, most, keys, width)
+		}
+	}
+	if lease, err = l.TryAcquire(t.Context(), "order", core.Also(also...)); err != nil {
+		t.Fatalf("got %v, want all keys", err)
+	}
+	if err := errors.Join(lease.Release(t.Context()), l.Close(t.Context())); err != nil {
+		t.Error(err)
 	}
 }
 
