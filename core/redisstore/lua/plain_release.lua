@@ -9,6 +9,7 @@
 --
 -- A server out of memory refuses a SET as the first write of a script, but not after the
 -- PEXPIRE. The PEXPIRE itself changes nothing, because a user may lack the right to SET.
+-- So out of memory the server refuses the SET of a key that never expires.
 
 if redis.call('GET', KEYS[1]) ~= ARGV[2] then
   return {2}
