@@ -4,7 +4,7 @@
 // runs on one processor only. Other scenarios use several Redis servers, SQL databases
 // or ZooKeeper.
 //
-//	make bench               # all scenarios, about 45 minutes; writes result.json, chart.svg and the table of README.md
+//	make bench               # all scenarios, in 45 minutes; writes the results and README.md
 //	make bench SHORT=1       # a quick look, writes nothing
 //	go run . -run own,hand   # some scenarios, by a part of their names
 //	go run . -full           # held leases for two minutes

@@ -18,8 +18,9 @@
 // pipeline.go, call.go, script.go, cluster.go (which server, and a call that has to be
 // sent to another one: ErrElsewhere, elsewhere, replied), server.go with
 // core/internal/outage (whether the server is down), refresh.go (silent connections),
-// sender.go, payload.go, flight.go, limit.go, detached.go and classes.go. The release is release.go, lua/clock.lua and
-// lua/release_shortcuts.lua. The extension is extend.go and lua/extend_shortcuts.lua.
+// sender.go, payload.go, flight.go, limit.go, detached.go and classes.go. The release is
+// release.go, lua/clock.lua and lua/release_shortcuts.lua. The extension is extend.go and
+// lua/extend_shortcuts.lua.
 //
 // Continue with the scripts of other claims, in the order of their files in scripts.go:
 // acquire_shortcuts.lua, crowd.lua (its head, until you need a crowd), state.lua,
