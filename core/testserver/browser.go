@@ -36,13 +36,11 @@ func RequireBrowser(t testing.TB) {
 	}
 }
 
-// chromium returns the path of Chromium, or of Google Chrome if Chromium is not
-// installed.
 func chromium() string { return cmp.Or(program("chromium"), program("google-chrome")) }
 
-// StartBrowser starts a browser. args are added to the arguments that StartBrowser sets,
-// for example "--host-resolver-rules=MAP locks.test 127.0.0.1". StartBrowser skips the
-// test like StartRedis.
+// StartBrowser starts a browser. args are added to the arguments that StartBrowser
+// sets, for example "--host-resolver-rules=MAP locks.test 127.0.0.1". StartBrowser
+// skips or fails the test like RequireBrowser.
 func StartBrowser(t testing.TB, args ...string) *Browser {
 	t.Helper()
 	RequireBrowser(t)
@@ -187,7 +185,6 @@ func (b *Browser) must(method, path string, body, value any) {
 	}
 }
 
-// call sends one WebDriver request.
 func (b *Browser) call(limit time.Duration, method, path string, body, value any) error {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()

@@ -27,10 +27,9 @@ type Clock struct {
 	servers []*Redis
 }
 
-// NewClock returns a clock that begins at the real time and runs at rate times the normal
-// speed. NewClock needs Linux, and a C compiler to build the library that changes the
-// servers' time. Without them it skips the test. With LOCKKIT_REQUIRE_SERVERS=1 in
-// the environment it fails the test instead.
+// NewClock returns a clock that begins at the real time and runs at rate times the
+// normal speed. NewClock needs Linux, and a C compiler to build the library that
+// changes the servers' time. Without them it skips or fails the test like RequireRedis.
 func NewClock(t testing.TB, rate float64) *Clock {
 	t.Helper()
 	file, env := preload(t, tempDir(t), "TESTSERVER_CLOCK", "a server's clock cannot be set", clockLibrary)
@@ -119,7 +118,7 @@ func (c *Clock) Step(d time.Duration) {
 }
 
 // offBy returns the time by which a server is behind this clock. The result can be a
-// second too large, because the server's time is in whole seconds.
+// second too large, because it ignores the microseconds of the server's time.
 func (c *Clock) offBy(s *Redis) (time.Duration, error) {
 	v, err := askRedis(s.Addr, 500*time.Millisecond, "TIME")
 	if err != nil {
@@ -143,5 +142,4 @@ func (c *Clock) Ahead() time.Duration {
 //go:embed clock/clock.c
 var clockSource []byte
 
-// clockLibrary compiles clock.c, once per process.
 var clockLibrary = sync.OnceValues(func() ([]byte, error) { return compile(clockSource) })

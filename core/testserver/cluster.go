@@ -33,8 +33,8 @@ type Cluster struct {
 }
 
 // StartCluster starts a cluster, and waits until all nodes agree on it. args are added
-// to the arguments that StartCluster sets for each node. StartCluster skips the test
-// like StartRedis.
+// to the arguments that StartCluster sets for each node. StartCluster skips or fails
+// the test like RequireRedis.
 func StartCluster(t testing.TB, replicas bool, args ...string) *Cluster {
 	t.Helper()
 	return startCluster(t, nil, replicas, args...)
@@ -100,8 +100,8 @@ func (c *Cluster) Addrs() []string {
 	return all
 }
 
-// AwaitOK waits until every node that answers reports that all slots are served, and all
-// these nodes assign the slots to the same masters.
+// AwaitOK waits until all answering nodes report that all slots are served, and agree
+// on the masters of the slots.
 func (c *Cluster) AwaitOK() {
 	c.t.Helper()
 	Eventually(c.t, Settled, "the cluster agrees", func() bool {
@@ -164,7 +164,8 @@ func (c *Cluster) Master(slot int) *Redis {
 }
 
 // AwaitSuccessor waits until slot has a master other than the server old, and then until
-// the cluster agrees, as AwaitOK does.
+// the cluster agrees, as AwaitOK does. In Redis 7.0 the cluster may never agree if the
+// successor won its last election less than two node timeouts ago.
 func (c *Cluster) AwaitSuccessor(slot int, old *Redis) {
 	c.t.Helper()
 	Eventually(c.t, Settled, "the slot has another master", func() bool { return c.Master(slot) != old })
@@ -231,7 +232,6 @@ func (c *Cluster) Takeover(replica *Redis) {
 	c.AwaitOK()
 }
 
-// leads reports whether the node is a master with slots.
 func (s *Redis) leads() bool {
 	me, err := s.myself()
 	return err == nil && me.flags["master"] && len(me.slots) > 0

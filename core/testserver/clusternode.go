@@ -42,7 +42,6 @@ func (n clusterNode) serves(slot int) bool {
 	})
 }
 
-// myself returns the node's own entry.
 func (s *Redis) myself() (clusterNode, error) {
 	text, err := s.ask("CLUSTER", "NODES")
 	if err != nil {

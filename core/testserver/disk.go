@@ -17,10 +17,9 @@ type Disk struct {
 }
 
 // NewDisk returns a disk that is not full. The files whose paths contain roomy, such as
-// "/pg_wal/", are on another disk that is never full; "" means no files. NewDisk needs
-// Linux, and a C compiler to build the library that makes the servers' writes fail.
-// Without them it skips the test. With LOCKKIT_REQUIRE_SERVERS=1 in the environment it
-// fails the test instead.
+// "/pg_wal/", are on another disk that is never full. With "" there are no such files.
+// NewDisk needs Linux, and a C compiler to build the library that makes the servers'
+// writes fail. Without them it skips or fails the test like RequireRedis.
 func NewDisk(t testing.TB, roomy string) *Disk {
 	t.Helper()
 	dir := tempDir(t)
@@ -66,5 +65,4 @@ func (d *Disk) Free() {
 //go:embed disk/disk.c
 var diskSource []byte
 
-// diskLibrary compiles disk.c, once per process.
 var diskLibrary = sync.OnceValues(func() ([]byte, error) { return compile(diskSource) })

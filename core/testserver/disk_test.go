@@ -9,8 +9,7 @@ import (
 
 func TestDisk(t *testing.T) {
 	t.Parallel()
-	// grow writes rows until the server refuses them, and returns the server's error. It
-	// returns nil if the server accepts all rows.
+	// grow writes rows until the server refuses them, and returns the server's error.
 	grow := func(write func(sql string) error) (err error) {
 		for range 200 {
 			if err = write("INSERT INTO kept VALUES " + strings.Repeat("('"+strings.Repeat("long", 50)+"'), ", 99) + "('last')"); err != nil {

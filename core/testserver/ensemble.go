@@ -18,9 +18,9 @@ type Ensemble struct {
 	links [][]*Proxy // links[i][j]: from follower i to leader j
 }
 
-// StartEnsemble starts three servers and returns when all of them serve. It skips the
-// test like StartZooKeeper. tick is the tick of the servers, and 0 stands for
-// ZooKeeperTick. Sessions last at least 2 ticks.
+// StartEnsemble starts three servers and returns when all of them serve. It skips or
+// fails the test like RequireZooKeeper. tick is the tick of the servers, and 0 stands
+// for ZooKeeperTick. Sessions last at least 2 ticks.
 func StartEnsemble(t testing.TB, tick time.Duration) *Ensemble {
 	t.Helper()
 	RequireZooKeeper(t)

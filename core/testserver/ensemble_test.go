@@ -29,7 +29,7 @@ func TestEnsemble(t *testing.T) {
 	}
 	first, last := testclient.ZooKeeper(t, session, leader.Addr), testclient.ZooKeeper(t, session, followers[1].Addr)
 
-	// A write that one server confirms reaches all servers.
+	// A write that the leader confirms reaches a follower.
 	t.Run("confirmed write", func(t *testing.T) {
 		create(t, first, "/all")
 		if _, err := last.Sync("/all"); err != nil {
@@ -39,8 +39,8 @@ func TestEnsemble(t *testing.T) {
 			t.Error("got no node at a follower")
 		}
 	})
-	// A follower that is cut off answers with its old state. After Heal it receives the
-	// new writes.
+	// A follower that is cut off shows no new write. After Heal it receives the new
+	// writes.
 	t.Run("cut off follower", func(t *testing.T) {
 		link := e.Link(followers[1], leader)
 		link.Partition()

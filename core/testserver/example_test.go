@@ -13,8 +13,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// The reply to an acquire is lost. The store holds the lock, so the Locker must ask
-// again.
+// The reply to an acquire is lost, so the Locker must ask again.
 func Example() {
 	_ = func(t *testing.T) { // a test
 		server := testserver.StartRedis(t)

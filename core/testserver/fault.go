@@ -41,19 +41,19 @@ func (k kind) String() string {
 }
 
 // These are the actions. As in a network, a lost request or reply breaks its
-// connection: later messages on the connection are lost too.
+// connection. Later messages on the connection are lost too.
 var (
 	Pass          = Action{}                    // no effect
-	DropRequest   = Action{kind: dropRequest}   // request lost, and the connection silent from then on
+	DropRequest   = Action{kind: dropRequest}   // request lost, connection silent from then on
 	CloseRequest  = Action{kind: closeRequest}  // request lost, and the connection closed
 	DropReply     = Action{kind: dropReply}     // executed; the connection is silent from then on
-	CloseReply    = Action{kind: closeReply}    // executed; the connection is closed without a reply
+	CloseReply    = Action{kind: closeReply}    // executed; connection closed without a reply
 	HoldRequest   = Action{kind: holdRequest}   // sent, with later requests, after Fault.Deliver
 	HoldReply     = Action{kind: holdReply}     // executed; the reply is sent after Fault.Deliver
-	DoubleRequest = Action{kind: doubleRequest} // executed twice; the client receives the first reply
-	CutReply      = Action{kind: cutReply}      // executed; the connection closes after half the reply
+	DoubleRequest = Action{kind: doubleRequest} // executed twice; the client gets the first reply
+	CutReply      = Action{kind: cutReply}      // executed; closed after half the reply
 
-	// GarbageReply and UnrelatedReply are for Redis.
+	// GarbageReply and UnrelatedReply replace a reply of Redis.
 	GarbageReply   = Action{replaceReply, "?what\r\n"}          // executed; the reply is not RESP
 	UnrelatedReply = Action{replaceReply, "*1\r\n*1\r\n:1\r\n"} // executed; a reply of another form
 )
@@ -106,9 +106,9 @@ func (f *Fault) take() bool {
 func (f *Fault) Fired() <-chan struct{} { return f.fired }
 
 // Answered returns a channel that is closed when the server has executed the first
-// request that the fault has hit, even if the client does not receive the reply. A
-// doubled request counts when the server has executed it twice. The channel is never
-// closed for an action that keeps the request from the server.
+// request that the fault has hit. The client may not receive the reply. A doubled
+// request counts when the server has executed it twice. The channel is never closed for
+// an action that keeps the request from the server.
 func (f *Fault) Answered() <-chan struct{} { return f.done }
 
 func (f *Fault) answered() { f.ended.Do(func() { close(f.done) }) }

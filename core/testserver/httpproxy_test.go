@@ -41,7 +41,8 @@ func TestHTTPProxy(t *testing.T) {
 		t.Cleanup(transport.CloseIdleConnections)
 		client := http.Client{Transport: transport, Timeout: time.Minute}
 		return p, &runs, func(path, body string) (string, error) {
-			resp, err := client.Post("http://"+p.Addr+path, "text/plain", struct{ io.Reader }{strings.NewReader(body)}) // a body of unknown length is sent in chunks, and only once
+			// A body of unknown length is sent in chunks, and only once.
+			resp, err := client.Post("http://"+p.Addr+path, "text/plain", struct{ io.Reader }{strings.NewReader(body)})
 			if err != nil {
 				return "", err
 			}

@@ -34,8 +34,8 @@ func (t Toll) Add(other Toll) Toll {
 	return Toll{t.Delayed + other.Delayed, t.Lost + other.Lost, t.Dropped + other.Dropped}
 }
 
-// A lost message is sent again after firstResend, the minimum of TCP on Linux. The time
-// doubles with each loss. A message is lost at most maxLosses times.
+// A lost message is sent again after firstResend, the minimum of TCP on Linux. A
+// message is lost at most maxLosses times.
 const (
 	firstResend = 200 * time.Millisecond
 	maxLosses   = 3

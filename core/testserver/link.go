@@ -96,7 +96,7 @@ func (l *link) arrivals(conn net.Conn, read func(*bufio.Reader) (message, error)
 }
 
 // dial connects to the server. It returns nil if the server does not listen within the
-// proxy's dials, or if the link ended.
+// time l.proxy.dials, or if the link ended.
 func (l *link) dial() net.Conn {
 	l.proxy.mu.Lock()
 	target := l.proxy.target
@@ -117,7 +117,6 @@ func (l *link) dial() net.Conn {
 	}
 }
 
-// sever closes both sides.
 func (l *link) sever() {
 	l.end.Do(func() { close(l.ended) })
 	_ = l.client.Close()

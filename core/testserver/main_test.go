@@ -24,7 +24,6 @@ const (
 	patience = 2 * time.Minute
 )
 
-// eventually waits until is returns true. It fails the test after patience.
 func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	testserver.Eventually(t, patience, what, is)

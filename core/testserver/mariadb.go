@@ -33,11 +33,11 @@ var mariaData = template{as: asSelf, initialize: func(dir string) error {
 	args := append([]string{
 		"--no-defaults", "--datadir=" + filepath.Join(dir, "data"), "--auth-root-authentication-method=normal",
 		"--skip-test-db", "--skip-name-resolve", "--innodb-log-file-size=8M", "--innodb-use-native-aio=0",
+		"--tmpdir=" + dir, // a server that starts deletes temporary tables in its tmpdir
 	}, rootArgs()...)
 	return runAs(asSelf, nil, program("mariadb-install-db"), args...)
 }}
 
-// initMySQL creates dir/data for MySQL.
 func initMySQL(mysqld, dir string) error {
 	users := filepath.Join(dir, "users.sql")
 	const root = "CREATE USER root@'127.0.0.1'; GRANT ALL ON *.* TO root@'127.0.0.1' WITH GRANT OPTION;\n"
@@ -46,7 +46,7 @@ func initMySQL(mysqld, dir string) error {
 	}
 	args := append([]string{
 		"--no-defaults", "--initialize-insecure", "--datadir=" + filepath.Join(dir, "data"), "--init-file=" + users,
-		"--innodb-redo-log-capacity=16M", "--innodb-use-native-aio=0",
+		"--innodb-redo-log-capacity=16M", "--innodb-use-native-aio=0", "--tmpdir=" + dir,
 	}, rootArgs()...)
 	return runAs(asSelf, nil, mysqld, args...)
 }
@@ -68,8 +68,7 @@ func rootArgs() []string {
 
 // StartMariaDB starts a server with the given settings, in the form of my.cnf:
 // "max_connections = 20". As on a production server, commits are durable. StartMariaDB
-// returns when the server answers. If MariaDB is not installed, StartMariaDB skips the
-// test, or fails it with LOCKKIT_REQUIRE_SERVERS=1 in the environment.
+// returns when the server answers. It skips or fails the test like RequireMariaDB.
 func StartMariaDB(t testing.TB, settings ...string) *MariaDB {
 	t.Helper()
 	return startMariaDB(t, nil, settings)

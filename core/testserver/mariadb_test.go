@@ -74,7 +74,8 @@ func TestMySQLProxy(t *testing.T) {
 			t.Errorf("statements: got %q, want one", got)
 		}
 		p.Forget()
-		got, err = testserver.AskMySQL(p.Addr, "SELECT REPEAT('x', 20000000)") // more than one packet
+		// The reply has more than one packet.
+		got, err = testserver.AskMySQL(p.Addr, "SELECT REPEAT('x', 20000000)")
 		if err != nil || len(got) != 1 || len(got[0]) != 20000000 {
 			t.Errorf("a long row: got %d rows, %v, want one", len(got), err)
 		}

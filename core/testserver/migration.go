@@ -45,8 +45,8 @@ func (m *Migration) MoveKeys(n int) int {
 	return len(keys)
 }
 
-// Finish moves the remaining keys and informs all masters that the slot has moved,
-// first the new master and then the old master.
+// Finish moves the remaining keys and informs all masters of the move: first the new
+// master, then the old master, then the others.
 func (m *Migration) Finish() {
 	m.t.Helper()
 	for m.MoveKeys(10) > 0 {
@@ -70,9 +70,9 @@ func (s *Redis) KeysIn(slot int) int {
 	return int(n)
 }
 
-// Disown makes two nodes disagree about an empty slot. The slot's master names the other
-// node (the parameter to) as the owner, while the other node still names the master.
-// repair makes the other node name itself, which ends the disagreement.
+// Disown makes two nodes disagree about an empty slot. The slot's master names the
+// other node (the parameter to) as the owner, while the other node still names the
+// master. repair makes the other node name itself, and waits until the cluster agrees.
 func (c *Cluster) Disown(slot int, to *Redis) (repair func()) {
 	c.t.Helper()
 	from, id := c.Master(slot), nodeID(to)

@@ -35,8 +35,9 @@ const (
 const moreResults = 8
 
 // mysqlWire splits MySQL's protocol into messages. A packet consists of three bytes of
-// length, a sequence number and its content. A client sends a command, whose packet has
-// number 0, after it has received the whole reply to the previous command.
+// length, a sequence number and its content. A client sends a command after it has
+// received the whole reply to the previous command. The packet of a command has number
+// 0.
 type mysqlWire struct {
 	command atomic.Int32 // the last command; 0 until the session is open
 	short   atomic.Bool  // results have one end packet
@@ -263,7 +264,8 @@ func askMySQL(addr, database string, limit time.Duration, sql string) ([]string,
 		}
 		switch raw[4] {
 		case 0:
-			defer func() { _ = writePacket(conn, 0, []byte{comQuit}) }() // otherwise the server logs an error
+			// Otherwise the server logs an error.
+			defer func() { _ = writePacket(conn, 0, []byte{comQuit}) }()
 			return mysqlQuery(conn, r, sql)
 		case 0xfe: // the server switches to another authentication method; the password is empty
 			if err := writePacket(conn, raw[3]+1, nil); err != nil {
@@ -275,7 +277,6 @@ func askMySQL(addr, database string, limit time.Duration, sql string) ([]string,
 	}
 }
 
-// mysqlQuery sends statements and reads all replies.
 func mysqlQuery(conn net.Conn, r *bufio.Reader, sql string) (last []string, err error) {
 	if err := writePacket(conn, 0, append([]byte{comQuery}, sql...)); err != nil {
 		return nil, err

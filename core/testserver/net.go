@@ -14,8 +14,8 @@ import (
 
 // Net is a network of hosts on this machine. Each host can be cut off. The test itself
 // reaches all hosts. The network is removed at the end of the test, even if the test's
-// process is killed, because a namespace and its links exist only as long as a process
-// in the namespace.
+// process is killed. A namespace and its links exist only as long as a process in the
+// namespace.
 type Net struct {
 	t      testing.TB
 	hub    *Host
@@ -33,9 +33,8 @@ type Host struct {
 	link   string // the hub's end of the link
 }
 
-// NewNet returns a network without hosts. It skips the test if Redis, ip or nsenter is
-// not installed, or if namespaces cannot be created. With LOCKKIT_REQUIRE_SERVERS=1 in
-// the environment it fails the test instead.
+// NewNet returns a network without hosts. If Redis, ip or nsenter is not installed, or
+// if namespaces cannot be created, it skips or fails the test like RequireRedis.
 func NewNet(t testing.TB) *Net {
 	t.Helper()
 	RequireRedis(t)
@@ -125,7 +124,7 @@ func (n *Net) Host() *Host {
 }
 
 // addr returns the address of a server on the host. It adds the host's number to port,
-// because the tests distinguish servers by their ports.
+// because Sentinel distinguishes servers by their ports.
 func (h *Host) addr(port int) string {
 	return net.JoinHostPort(h.IP, strconv.Itoa(port+h.number))
 }
@@ -140,7 +139,7 @@ func (h *Host) Command(name string, args ...string) *exec.Cmd {
 	return exec.Command("nsenter", append([]string{"--target", h.pid, "--net", name}, args...)...)
 }
 
-// Cut cuts the host off the network. Nothing passes, and no connection is closed.
+// Cut cuts the host off the network. No connection is closed.
 func (h *Host) Cut() {
 	h.net.t.Helper()
 	if err := h.net.hub.run("ip", "link", "set", h.link, "down"); err != nil {

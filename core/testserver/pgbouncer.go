@@ -18,10 +18,10 @@ type Pgbouncer struct {
 	Addr string // host:port, the same after a Restart
 }
 
-// StartPgbouncer starts a pgbouncer for the database of server. Clients use the database
-// name postgres. StartPgbouncer returns when it has connected through the pgbouncer.
-// Settings have the form of pgbouncer's configuration: "pool_mode = session".
-// StartPgbouncer skips the test like StartPostgres.
+// StartPgbouncer starts a pgbouncer for the database of server. Clients use the
+// database name postgres. StartPgbouncer returns when it has connected through the
+// pgbouncer. Settings have the form of pgbouncer's configuration: "pool_mode =
+// session". StartPgbouncer skips or fails the test like RequirePgbouncer.
 func StartPgbouncer(t testing.TB, server *Postgres, settings ...string) *Pgbouncer {
 	t.Helper()
 	RequirePgbouncer(t)

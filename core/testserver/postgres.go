@@ -24,11 +24,10 @@ type Postgres struct {
 	database string
 }
 
-// StartPostgres starts a server with the given settings, in the form of postgresql.conf:
-// "max_connections = 20". Commits do not wait for the disk, so a crash of the machine
-// could lose them. StartPostgres returns when the server answers. If PostgreSQL is not
-// installed, StartPostgres skips the test, or fails it with LOCKKIT_REQUIRE_SERVERS=1 in
-// the environment.
+// StartPostgres starts a server with the given settings, in the form of
+// postgresql.conf: "max_connections = 20". Commits do not wait for the disk, so a crash
+// of the machine could lose them. StartPostgres returns when the server answers. It
+// skips or fails the test like RequirePostgres.
 func StartPostgres(t testing.TB, settings ...string) *Postgres {
 	t.Helper()
 	return startPostgres(t, nil, settings)
@@ -98,7 +97,6 @@ func (s *Postgres) URLAt(addr string, parameters ...string) string {
 	return postgresURL(addr, s.database, parameters)
 }
 
-// postgresURL returns the address to connect to a database as the user postgres.
 func postgresURL(addr, database string, parameters []string) string {
 	return fmt.Sprintf("postgres://postgres@%s/%s?%s",
 		addr, database, strings.Join(append([]string{"sslmode=disable"}, parameters...), "&"))

@@ -32,7 +32,6 @@ func preload(t testing.TB, dir, name, what string, library func() ([]byte, error
 	return control, []string{"LD_PRELOAD=" + path, name + "=" + control.Name()}
 }
 
-// compile compiles a library from its source in C.
 func compile(source []byte) ([]byte, error) {
 	if runtime.GOOS != "linux" {
 		return nil, fmt.Errorf("this is %s", runtime.GOOS)

@@ -14,7 +14,7 @@ import (
 )
 
 // startLimit is the maximum time until a server serves. On a busy machine, three
-// ZooKeeper servers that start together need most of this time.
+// ZooKeeper servers that start together can need most of this time.
 const startLimit = 2 * time.Minute
 
 // Process is a process that a test started. It is killed at the end of the test. On
@@ -147,7 +147,7 @@ func (p *Process) await() error {
 	return errors.New("it does not answer")
 }
 
-// Output returns the standard output and standard error of the process.
+// Output returns the recorded standard output and standard error of the process.
 func (p *Process) Output() string {
 	text, _ := os.ReadFile(p.output)
 	return string(text)

@@ -5,10 +5,11 @@ import (
 	"syscall"
 )
 
-// EndWithParent makes the kernel kill the process of cmd when the thread that starts the
-// process exits. A thread of a Go program usually runs until the program exits, even if
-// the program is killed. cmd must not be started yet. Closing standard input would not
-// suffice, because a stopped process does not notice that.
+// EndWithParent makes the kernel kill the process of cmd when the thread that starts
+// the process exits. A thread of a Go program usually runs as long as the program. So a
+// program that is killed takes the process with it. cmd must not be started yet.
+// Closing standard input would not suffice, because a stopped process does not notice
+// that.
 func EndWithParent(cmd *exec.Cmd) { attributes(cmd).Pdeathsig = syscall.SIGKILL }
 
 // InNamespace makes the process of cmd run in a new network namespace, and be killed

@@ -12,7 +12,6 @@ import (
 
 func TestProcess(t *testing.T) {
 	t.Parallel()
-	// The process's output is recorded, and Wait waits for its exit.
 	t.Run("output and exit", func(t *testing.T) {
 		t.Parallel()
 		p := testserver.StartProcess(t, exec.Command("sh", "-c", "echo out; echo err >&2"))

@@ -14,8 +14,8 @@ import (
 )
 
 // RequireRedis skips the test if Redis is not installed. With LOCKKIT_REQUIRE_SERVERS=1
-// in the environment it fails the test instead. Each Start function calls its Require
-// function. A test calls the Require function itself to skip before other work.
+// in the environment it fails the test instead. A function that starts a server calls
+// the server's Require function. A test may call it before other work.
 func RequireRedis(t testing.TB) {
 	t.Helper()
 	require(t, "redis-server is not installed (apt-get install redis-server, or brew install redis)", "redis-server")
@@ -37,14 +37,16 @@ func RequirePostgres(t testing.TB) {
 	require(t, "PostgreSQL is not installed (apt-get install postgresql, or brew install postgresql)", "initdb")
 }
 
-// RequirePgbouncer skips or fails the test like RequireRedis, for PostgreSQL and pgbouncer.
+// RequirePgbouncer skips or fails the test like RequireRedis, for PostgreSQL and
+// pgbouncer.
 func RequirePgbouncer(t testing.TB) {
 	t.Helper()
 	RequirePostgres(t)
 	require(t, "pgbouncer is not installed (apt-get install pgbouncer, or brew install pgbouncer)", "pgbouncer")
 }
 
-// RequireLua skips or fails the test like RequireRedis, for the interpreters of Lua 5.1 and 5.4.
+// RequireLua skips or fails the test like RequireRedis, for the interpreters of Lua 5.1
+// and 5.4.
 func RequireLua(t testing.TB) {
 	t.Helper()
 	require(t, "Lua is not installed (apt-get install lua5.1 lua5.4, or brew install lua@5.1 lua@5.4)", "lua5.1", "lua5.4")
@@ -83,9 +85,9 @@ func require(t testing.TB, hint string, programs ...string) {
 	}
 }
 
-// Missing skips the test because this machine lacks a program. With
-// LOCKKIT_REQUIRE_SERVERS=1 in the environment it fails the test instead. what names the
-// program and its installation command.
+// Missing skips the test because this machine lacks a program, or cannot do what the
+// test needs. With LOCKKIT_REQUIRE_SERVERS=1 in the environment it fails the test
+// instead. what is the reason, with the installation command of a missing program.
 func Missing(t testing.TB, what string) {
 	t.Helper()
 	if os.Getenv("LOCKKIT_REQUIRE_SERVERS") == "1" {
@@ -140,8 +142,8 @@ func program(name string) string {
 	return ""
 }
 
-// given contains the ports that freePort has returned, because a server that is not ready
-// yet does not listen on its port.
+// given contains the ports that freePort has returned. A server that is not ready yet
+// does not listen on its port.
 var given struct {
 	sync.Mutex
 	ports map[int]bool
@@ -176,7 +178,6 @@ func free(port int) bool {
 
 func local(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
-// portOf returns the port of an address of the form host:port.
 func portOf(addr string) int {
 	_, port, _ := net.SplitHostPort(addr)
 	n, _ := strconv.Atoi(port)
@@ -204,13 +205,16 @@ func removeDir(dir string) {
 	}
 }
 
-// Eventually calls ok every two milliseconds until ok returns true, and fails the test
-// after limit. what completes the text "not within a minute: …".
+// Eventually calls ok until ok returns true, and fails the test after limit. Between two
+// calls it waits for 2 ms at first, and later for up to 20 ms. what completes the text
+// "not within a minute: …".
 func Eventually(t testing.TB, limit time.Duration, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(limit); !ok(); time.Sleep(2 * time.Millisecond) {
+	pause := 2 * time.Millisecond
+	for deadline := time.Now().Add(limit); !ok(); time.Sleep(pause) {
 		if time.Now().After(deadline) {
 			t.Fatalf("not within %v: %s", limit, what)
 		}
+		pause = min(pause*5/4, 20*time.Millisecond)
 	}
 }

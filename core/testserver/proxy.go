@@ -138,7 +138,7 @@ func (p *Proxy) accept() {
 }
 
 // Inject applies the action to the requests that m selects, from now on. If several
-// faults select one request, the earliest fault acts.
+// faults select one request, the earliest fault whose Skip and Times allow it acts.
 func (p *Proxy) Inject(m Match, a Action) *Fault {
 	f := newFault(m, a)
 	p.mu.Lock()

@@ -20,9 +20,8 @@ type RabbitMQ struct {
 }
 
 // StartRabbitMQ starts a server with the given settings, in the form of rabbitmq.conf:
-// "consumer_timeout = 10000". StartRabbitMQ returns when the server answers. If RabbitMQ
-// is not installed, StartRabbitMQ skips the test, or fails it with
-// LOCKKIT_REQUIRE_SERVERS=1 in the environment.
+// "consumer_timeout = 10000". StartRabbitMQ returns when the server answers. It skips
+// or fails the test like RequireRabbitMQ.
 func StartRabbitMQ(t testing.TB, settings ...string) *RabbitMQ {
 	t.Helper()
 	RequireRabbitMQ(t)

@@ -28,8 +28,8 @@ type Redis struct {
 
 // StartRedis starts a server with the given arguments, in the form of redis-server's
 // command line: "--maxmemory", "2mb". By default the server stores nothing on disk.
-// StartRedis returns when the server answers. It skips the test if Redis is not
-// installed. With LOCKKIT_REQUIRE_SERVERS=1 in the environment it fails the test instead.
+// StartRedis returns when the server answers. It skips or fails the test like
+// RequireRedis.
 func StartRedis(t testing.TB, args ...string) *Redis {
 	t.Helper()
 	return startRedis(t, &Redis{args: args})
@@ -99,10 +99,10 @@ func (s *Redis) RestartEmpty(args ...string) {
 
 // Do sends one command on a new connection and returns the reply: nil, string, int64,
 // float64, bool, []any or map[any]any, according to RESP3. It fails the test on an
-// error, and if the server does not answer within ten seconds.
+// error, and if the server does not answer within a minute.
 func (s *Redis) Do(args ...any) any {
 	s.t.Helper()
-	v, err := askRedis(s.Addr, 10*time.Second, args...)
+	v, err := askRedis(s.Addr, time.Minute, args...)
 	if err != nil {
 		s.t.Fatalf("testserver: %v: %v", args[0], err)
 	}
@@ -167,7 +167,6 @@ func CutReplicas(master *Redis, replicas ...*Redis) {
 	master.Do("CLIENT", "KILL", "TYPE", "replica")
 }
 
-// sorted sorts all and joins the strings with commas.
 func sorted(all []string) string {
 	slices.Sort(all)
 	return strings.Join(all, ",")

@@ -15,7 +15,7 @@ import (
 func TestRedis(t *testing.T) {
 	t.Parallel()
 	// A paused server does not answer, and continues after Resume with its state.
-	t.Run("paused", func(t *testing.T) {
+	t.Run("paused server", func(t *testing.T) {
 		t.Parallel()
 		s := testserver.StartRedis(t)
 		c := testclient.Redis(t, s.Addr)
@@ -31,8 +31,7 @@ func TestRedis(t *testing.T) {
 			return c.Get(t.Context(), "a").Val() == "1"
 		})
 	})
-	// A killed server refuses connections.
-	t.Run("killed", func(t *testing.T) {
+	t.Run("killed server", func(t *testing.T) {
 		t.Parallel()
 		s := testserver.StartRedis(t)
 		c := testclient.Redis(t, s.Addr)
@@ -43,7 +42,7 @@ func TestRedis(t *testing.T) {
 	})
 	// A server with an append-only file has its data after Restart, and none after
 	// RestartEmpty.
-	t.Run("restarted", func(t *testing.T) {
+	t.Run("restarted server", func(t *testing.T) {
 		t.Parallel()
 		s := testserver.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
 		c := testclient.Redis(t, s.Addr)

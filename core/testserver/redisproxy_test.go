@@ -147,7 +147,6 @@ func TestRedisProxy(t *testing.T) {
 		f.Deliver()
 		becomes(t, "heldrequest", "late")
 	})
-	// The reply reaches the client after Deliver.
 	t.Run("held reply", func(t *testing.T) {
 		p, c := through(t)
 		f := p.Inject(testserver.Match{Command: "incr"}, testserver.HoldReply)

@@ -168,17 +168,17 @@ func (e redisError) Error() string { return string(e) }
 // askRedis sends one command on a new connection and returns the reply. It returns an
 // error reply as a redisError.
 func askRedis(addr string, limit time.Duration, args ...any) (any, error) {
+	command := fmt.Appendf(nil, "*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n*%d\r\n", len(args))
+	for _, arg := range args {
+		text := fmt.Sprint(arg)
+		command = fmt.Appendf(command, "$%d\r\n%s\r\n", len(text), text)
+	}
 	conn, err := net.DialTimeout("tcp", addr, limit)
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(limit))
-	command := fmt.Appendf(nil, "*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n*%d\r\n", len(args))
-	for _, arg := range args {
-		text := fmt.Sprint(arg)
-		command = fmt.Appendf(command, "$%d\r\n%s\r\n", len(text), text)
-	}
 	if _, err := conn.Write(command); err != nil {
 		return nil, err
 	}

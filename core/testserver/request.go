@@ -53,7 +53,6 @@ func Statement(parts ...string) Match {
 	}}
 }
 
-// matches reports whether m selects r.
 func (m Match) matches(r Request) bool {
 	if m.Command != "" && !strings.EqualFold(m.Command, r.Name) || m.Script != "" && m.Script != r.Script {
 		return false

@@ -32,7 +32,7 @@ type Sentinel struct {
 
 // StartSentinel starts the servers and the sentinels, and waits until they know each
 // other. args are added to the arguments that StartSentinel sets for each server.
-// StartSentinel skips the test like StartRedis.
+// StartSentinel skips or fails the test like RequireRedis.
 func StartSentinel(t testing.TB, args ...string) *Sentinel {
 	t.Helper()
 	RequireRedis(t)
@@ -123,8 +123,8 @@ func (s *Redis) watched() map[string]string {
 	return fields
 }
 
-// Master waits until all sentinels name the same master and that server considers itself
-// the master, and returns the server.
+// Master returns the master. It waits until all sentinels name the same server, and
+// this server considers itself the master.
 func (s *Sentinel) Master() *Redis {
 	s.t.Helper()
 	var master *Redis

@@ -113,7 +113,6 @@ func (k *keeper) end() {
 	}
 }
 
-// sharedZooKeeper is the server of SharedZooKeeper.
 var sharedZooKeeper = NewShared(StartZooKeeper)
 
 // SharedZooKeeper returns the address of a server that all tests of the package share;

@@ -20,8 +20,8 @@ type template struct {
 }
 
 // copyTo creates dir/data by unpacking a tar file. The first call in a process
-// initializes a directory and makes the tar file from it, because unpacking takes a
-// tenth of the time of initializing.
+// initializes a directory and makes the tar file from it. Unpacking is much faster than
+// initializing.
 func (t *template) copyTo(dir string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -50,7 +50,6 @@ func newGuard(pids []int) (*guard, error) {
 	return &guard{cmd, in}, nil
 }
 
-// end stops the guard, unless g is nil.
 func (g *guard) end() {
 	if g == nil {
 		return

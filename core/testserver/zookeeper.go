@@ -44,8 +44,7 @@ type ZooKeeper struct {
 }
 
 // StartZooKeeper starts a single server and returns when it serves, after a second or
-// two. It skips the test if ZooKeeper is not installed. With LOCKKIT_REQUIRE_SERVERS=1 in
-// the environment it fails the test instead.
+// two. It skips or fails the test like RequireZooKeeper.
 func StartZooKeeper(t testing.TB) *ZooKeeper {
 	t.Helper()
 	RequireZooKeeper(t)
@@ -54,7 +53,6 @@ func StartZooKeeper(t testing.TB) *ZooKeeper {
 	return s
 }
 
-// newZooKeeper returns a server that is not running yet.
 func newZooKeeper(t testing.TB, tick time.Duration) *ZooKeeper {
 	t.Helper()
 	dir := tempDir(t)
@@ -88,7 +86,9 @@ syncLimit=25
 	}
 	cmd := exec.Command("java", "-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
 		"-Dzookeeper.forceSync=no", "-Dzookeeper.preAllocSize=256",
-		"-Dzookeeper.fastleader.maxNotificationInterval=1000", // otherwise a server that waits alone for an election soon asks only once a minute
+		// Otherwise a server that waits alone for an election soon asks only once a
+		// minute.
+		"-Dzookeeper.fastleader.maxNotificationInterval=1000",
 		fmt.Sprintf("-Dznode.container.checkIntervalMs=%d", ContainerCheck.Milliseconds()),
 		"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 		"-cp", jars, "org.apache.zookeeper.server.quorum.QuorumPeerMain", file)

@@ -31,7 +31,6 @@ func exists(t testing.TB, conn *zk.Conn, path string) bool {
 	return there
 }
 
-// listens reports whether a server accepts connections at addr.
 func listens(addr string) bool {
 	conn, err := net.DialTimeout("tcp", addr, time.Second)
 	if err != nil {
@@ -44,7 +43,7 @@ func listens(addr string) bool {
 func TestZooKeeper(t *testing.T) {
 	t.Parallel()
 	// A paused server does not answer, and continues after Resume with its state.
-	t.Run("paused", func(t *testing.T) {
+	t.Run("paused server", func(t *testing.T) {
 		t.Parallel()
 		s := testserver.StartZooKeeper(t)
 		if mode := s.Mode(); mode != "standalone" {
@@ -74,7 +73,7 @@ func TestZooKeeper(t *testing.T) {
 	})
 	// A killed server does not listen. After a restart it listens at the same address,
 	// and has its confirmed writes.
-	t.Run("killed", func(t *testing.T) {
+	t.Run("killed server", func(t *testing.T) {
 		t.Parallel()
 		s := testserver.StartZooKeeper(t)
 		// The client connects through a proxy, which is down until the server serves. A
@@ -106,11 +105,12 @@ func TestZooKeeper(t *testing.T) {
 	// Sessions can be as short as two ticks.
 	t.Run("short sessions", func(t *testing.T) {
 		t.Parallel()
-		s := testserver.StartZooKeeper(t)
-		watcher := testclient.ZooKeeper(t, session, s.Addr)
-		proxy := testserver.NewZooKeeperProxy(t, s.Addr)
+		server := testserver.SharedZooKeeper(t)
+		watcher := testclient.ZooKeeper(t, session, server)
+		proxy := testserver.NewZooKeeperProxy(t, server)
 		conn := testclient.ZooKeeper(t, testserver.ZooKeeperTick, proxy.Addr)
-		eventually(t, "there is a node of a session that lives", func() bool { // the session can have expired
+		// The session can have expired.
+		eventually(t, "there is a node of a session that lives", func() bool {
 			_, err := conn.Create("/short", nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll))
 			return err == nil
 		})
@@ -121,11 +121,10 @@ func TestZooKeeper(t *testing.T) {
 			t.Errorf("that took %v", took)
 		}
 	})
-	// The server removes empty containers.
 	t.Run("empty containers", func(t *testing.T) {
 		t.Parallel()
-		s := testserver.StartZooKeeper(t)
-		conn := testclient.ZooKeeper(t, session, s.Addr)
+		server := testserver.SharedZooKeeper(t)
+		conn := testclient.ZooKeeper(t, session, server)
 		if _, err := conn.CreateContainer("/box", nil, zk.FlagContainer, zk.WorldACL(zk.PermAll)); err != nil {
 			t.Fatal(err)
 		}
@@ -143,7 +142,6 @@ func TestShared(t *testing.T) {
 	var addr string
 	t.Run("one server", func(t *testing.T) {
 		addr = testserver.SharedZooKeeper(t)
-		// The server runs until its last user has finished.
 		t.Run("outlives its users", func(t *testing.T) {
 			if again := testserver.SharedZooKeeper(t); again != addr {
 				t.Errorf("they have %s and %s", addr, again)
@@ -154,7 +152,6 @@ func TestShared(t *testing.T) {
 	if listens(addr) {
 		t.Error("it outlives the last one")
 	}
-	// Later tests have another server.
 	t.Run("later tests", func(t *testing.T) {
 		if exists(t, testclient.ZooKeeper(t, session, testserver.SharedZooKeeper(t)), "/shared") {
 			t.Error("it has the nodes of the first")

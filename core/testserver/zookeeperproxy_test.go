@@ -26,7 +26,6 @@ func TestZooKeeperProxy(t *testing.T) {
 		t.Helper()
 		eventually(t, "the client is back", func() bool { return conn.State() == zk.StateHasSession })
 	}
-	// once applies a fault to the first request with the name op.
 	once := func(p *testserver.Proxy, op string, fault testserver.Action) {
 		done := false
 		p.OnRequest(func(r testserver.Request) testserver.Action {
@@ -93,7 +92,7 @@ func TestZooKeeperProxy(t *testing.T) {
 		}
 	})
 	// Watches are counted when they fire.
-	t.Run("watches", func(t *testing.T) {
+	t.Run("watches are counted", func(t *testing.T) {
 		p, conn := through(t)
 		_, _, events, err := conn.ExistsW("/watched")
 		if err != nil {
@@ -108,7 +107,6 @@ func TestZooKeeperProxy(t *testing.T) {
 			t.Errorf("counted %d", n)
 		}
 	})
-	// The request does not reach the server.
 	t.Run("lost request", func(t *testing.T) {
 		p, conn := through(t)
 		once(p, "create", testserver.CloseRequest)
@@ -137,7 +135,7 @@ func TestZooKeeperProxy(t *testing.T) {
 		}
 	})
 	// A partition delays messages, and loses none.
-	t.Run("partition", func(t *testing.T) {
+	t.Run("partition delays messages", func(t *testing.T) {
 		p, conn := through(t)
 		p.Partition()
 		done := make(chan error, 1)

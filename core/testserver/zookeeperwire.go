@@ -44,7 +44,6 @@ func (w *zooKeeperWire) reply(r *bufio.Reader) (message, error) {
 
 const opMulti = 14
 
-// operation returns the name of an operation, by its number.
 func operation(op int32) string {
 	names := map[int32]string{
 		1: "create", 2: "delete", 3: "exists", 4: "getData", 5: "setData", 6: "getACL", 7: "setACL", 8: "getChildren", 9: "sync",

@@ -38,8 +38,7 @@ func Fields(ctx context.Context, client redis.Cmdable, key string) (map[string]s
 }
 
 // endOfKey is a script that returns the expiry of a key like PEXPIRETIME, in ms since
-// 1970. It is for servers before 7.0, whose clock advances during a script. It repeats
-// the readings until the times before and after PTTL are in the same millisecond.
+// 1970. It is for servers before 7.0, whose clock advances during a script.
 const endOfKey = `
 local function now()
   local time = redis.call('TIME')

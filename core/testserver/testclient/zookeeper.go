@@ -9,8 +9,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// quiet is a logger that logs nothing. Without it, clients log each server that a test
-// has stopped.
+// quiet is a logger that logs nothing, because clients log each server that a test has
+// stopped.
 type quiet struct{}
 
 func (quiet) Printf(string, ...any) {}
