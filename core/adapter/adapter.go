@@ -1,13 +1,13 @@
-// Package adapter has the functions that packages need to put locks in front of handlers
-// or other work, as httpmw, grpcmw, taskmw, leader and named do. Users of locks do not
+// Package adapter has functions for packages that put locks in front of handlers or
+// other work, such as httpmw, grpcmw, taskmw, leader and named. Users of locks do not
 // need it.
 //
 // An adapter is built once and used for each request. When it is built, it checks its
-// options by [Check] and [Limits], or by [CheckRun] and [Terms] if it uses package once.
-// With bad options it panics or fails. For each request it acquires a lease or calls
-// once. An adapter has no observer, and notifies the observer of its Locker by [Observe],
-// [Report] and [OfHold]. If the store is unavailable, [FailOpen] decides whether the
-// handler may run without its lock.
+// options by [Check] and [Limits]. If it uses package once, it checks them by
+// [CheckRun] and [Terms]. With bad options it panics or fails. For each request it
+// acquires a lease or calls once. An adapter has no observer, and notifies the observer
+// of its Locker by [Observe], [Report] and [OfHold]. If the store is unavailable,
+// [FailOpen] decides whether the handler may run without its lock.
 //
 // An event must not contain a key, an owner or a token. An error that leaves the
 // program must not contain a key: [core.BusyError.WithoutKey] removes the key.
@@ -48,8 +48,8 @@ func Limits(l *core.Locker, opts ...core.AcquireOption) (ttl, maxHold time.Durat
 	return engine.Limits(l, opts...)
 }
 
-// FailOpen is for adapters with an option FailOpen. It reports whether the handler may
-// run without the lock, after an acquire under ctx failed with err. The handler may run
+// FailOpen reports whether the handler may run without the lock, after an acquire under
+// ctx failed with err. It is for adapters with an option FailOpen. The handler may run
 // only if err matches core.ErrUnavailable. It may not run if err also matches
 // core.ErrBusy, core.ErrLost or core.ErrClosed, or if ctx is done. If the handler may
 // run, FailOpen notifies the observer of core.RanUnlocked for the lock name. The
@@ -73,8 +73,8 @@ func OfHold(e core.Event, id string) core.Event { return engine.OfHold(e, id) }
 // if the Locker was closed before.
 func Report(e *core.Event) core.AcquireOption { return engine.Report(e) }
 
-// Terms returns the Locker of o and the acquire options with which o claims its runs, without
-// the default core.Wait(0). So an adapter can have another default.
+// Terms returns the Locker of o and the acquire options with which o claims its runs,
+// without the default core.Wait(0). So an adapter can have another default.
 func Terms(o *once.Once) (*core.Locker, []core.AcquireOption) { return runs.Terms(o) }
 
 // WithLabel returns a copy of o whose calls have the name label in messages and events,

@@ -11,7 +11,6 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// card is a stored card.
 type card struct {
 	text  []byte
 	until time.Time

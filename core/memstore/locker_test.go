@@ -12,8 +12,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// TestLease_VirtualTime shows how a user's test lets leases expire in virtual
-// time, without a real wait.
+// TestLease_VirtualTime shows how a user's test lets leases expire in virtual time.
 func TestLease_VirtualTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/keystate"
+	"github.com/lockkit/lockkit/core/internal/words"
 	"github.com/lockkit/lockkit/core/store"
 )
 
@@ -121,7 +122,7 @@ func (s *Store) step(ctx context.Context, key string, fn func(k *keystate.State,
 }
 
 // sweep removes empty states. It visits all keys when their number has doubled since
-// the last visit, so the average cost of a new key is constant.
+// the last visit. So the average cost of a new key is constant.
 func (s *Store) sweep(now time.Time) {
 	if len(s.keys) < s.sweepAt {
 		return
@@ -146,9 +147,9 @@ func check(c store.Claim) error {
 	case c.Weight < 1 || c.Weight > c.Limit:
 		return fmt.Errorf("memstore: acquire: weight %d of limit %d is out of range (1 <= weight <= limit): %w", c.Weight, c.Limit, store.ErrInvalid)
 	case c.TTL < time.Millisecond:
-		return fmt.Errorf("memstore: acquire: TTL %v is out of range (at least 1ms): %w", c.TTL, store.ErrInvalid)
+		return fmt.Errorf("memstore: acquire: TTL %s is out of range (at least 1 ms): %w", words.Duration(c.TTL), store.ErrInvalid)
 	case c.Record != nil && c.Record.Retain < time.Millisecond:
-		return fmt.Errorf("memstore: acquire: record has Retain %v, out of range (at least 1ms): %w", c.Record.Retain, store.ErrInvalid)
+		return fmt.Errorf("memstore: acquire: record has Retain %s, out of range (at least 1 ms): %w", words.Duration(c.Record.Retain), store.ErrInvalid)
 	case c.MinToken > maxToken:
 		return fmt.Errorf("memstore: acquire: MinToken is out of range (at most 2^52, so that tokens stay below 2^53): %w", store.ErrInvalid)
 	case c.MinToken > 0 && c.Weight < store.All:

@@ -8,7 +8,6 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// watched identifies the claim of a watch.
 type watched struct{ key, lease string }
 
 // Watch implements store.Watcher. The channel buffers one wake-up. Further wake-ups are

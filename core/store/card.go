@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Cards is a Store that stores a card for each process, so that operators can
+// Cards is a Store that stores a card for each process. The cards help operators to
 // distinguish the processes that hold and wait. No lock depends on a card.
 //
 // Its methods are safe for concurrent use, return soon after ctx is done, and fail like
@@ -35,7 +35,7 @@ type Card struct {
 	Version string    `json:"version,omitempty"`
 	Host    string    `json:"host,omitempty"`
 	PID     int       `json:"pid,omitempty"`
-	Start   time.Time `json:"start,omitzero"` // when the Locker was made, by the clock of the process
+	Start   time.Time `json:"start,omitzero"` // when the Locker was made, by the process's clock
 	// Trace returns the ID of the trace that a context belongs to, or "". A goroutine
 	// of the Locker calls it with the contexts of acquires, even after these contexts
 	// are done. A result that is not printable UTF-8 of at most 64 bytes is omitted.

@@ -1,8 +1,8 @@
 // Package store defines the contract between a Locker and the store of its locks. It is
 // for authors of stores. Users of locks need only package core.
 //
-// A store is a type with the three methods of [Store]. It imports this package. The
-// test of a store imports storetest, which tests the whole contract. The methods are:
+// A store is a type with the methods of [Store]. Its package imports this package. The
+// test of a store imports storetest, which tests the contract. The three methods are:
 //
 //	func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error)
 //	func (s *Store) Extend(ctx context.Context, claims []store.Claim) []store.Extension
@@ -11,10 +11,10 @@
 // # Who does what
 //
 // A store decides about one claim at a time and remembers its decisions. It never logs,
-// waits for a key, retries, or extends without a request. The Locker queues the callers
-// of its process, asks the store, waits, asks again and extends the holds. It cancels
-// the context of a lease that can no longer be trusted. Every method of a store is safe
-// for concurrent use, and returns soon after its ctx is done.
+// waits until a key is free, or extends without a request. The Locker queues the
+// callers of its process, asks the store, waits, asks again and extends the holds. It
+// cancels the context of a lease that can no longer be trusted. Every method of a store
+// is safe for concurrent use, and returns soon after its ctx is done.
 //
 // # The rule
 //
@@ -35,8 +35,8 @@
 // A claim describes the whole desired state. So sending a claim twice has the effect of
 // sending it once:
 //
-//   - An Acquire of a lease that is held is granted again, and the hold lasts for a TTL
-//     from the new request.
+//   - An Acquire of a lease that is held is granted again, and the hold lasts for at
+//     least a TTL from the new request.
 //   - Extend never creates or shortens a hold.
 //   - A Release of a lease that the store does not know leaves a tombstone for the TTL.
 //     So an Acquire that arrives after its Release is refused.
@@ -61,34 +61,34 @@
 //	any other       asks again  asks again     asks again; without a record, a later
 //	                                           ErrLost counts as released
 //
-// A refused Release is repeated, and a later ErrLost then means a loss. The trust in a
-// hold ends if no extension succeeds in time.
+// The trust in a hold ends if no extension succeeds in time.
 //
-// If the outcome is in doubt, return an error that matches none of these sentinels. If
-// a granted Acquire returns an error that matches ErrUnavailable, no process releases
-// the hold before it expires. The text of an error names the operation and the reason,
-// and never contains a key, an owner or a lease.
+// If the outcome is in doubt, return an error that matches no sentinel of this package.
+// If a granted Acquire returns an error that matches ErrUnavailable, no process
+// releases the hold before it expires. The text of an error names the operation and the
+// reason, and never contains a key, an owner or a lease.
 //
 // # Tokens
 //
 // A claim of All is granted with a fencing token, if the store can fence. The token is
-// greater than all tokens of earlier grants of the key, even after a release, an expiry
+// greater than all tokens of earlier owners of the key, even after a release, an expiry
 // or a restart. Each grant owns [TokenStep] tokens. The Locker uses the second and
 // later tokens when it passes a hold on within its process. A store that cannot fence
 // grants 0.
 //
 // # Waiting
 //
-// A claim with Wait asks a busy store to remember it, for at most [WaiterLife]. A
-// [Watcher] wakes such a claim when there may be room. A wake-up is a hint: the Locker
-// sends the claim again after a wake-up, and also from time to time without one. Claims
-// with Fair are admitted in the order in which they first asked.
+// The store remembers a claim with Wait that it refuses as busy, for at most
+// [WaiterLife]. A [Watcher] wakes such a claim when there may be room. A wake-up is
+// only a hint. After it the Locker sends the claim again, and also from time to time
+// without a wake-up. Claims with Fair are admitted in the order in which they first
+// asked.
 //
 // # Records
 //
 // A [Record] is an answer that outlives its claim, for package once. Acquire begins a
 // run, or returns a finished record. Release saves the record and releases the hold in
-// one step. A store without records refuses such claims with ErrUnsupported.
+// one step. A store without records refuses claims with a record, with ErrUnsupported.
 //
 // # What a store may add
 //
@@ -121,6 +121,6 @@
 // Write Acquire, Extend and Release for exclusive claims, and refuse all other claims
 // with ErrUnsupported. The store in stranger_test.go beside this file does that. Run
 // storetest with the missing features in Without. Then add the features, and remove
-// each added feature from Without. Package memstore is a complete store: a few hundred
-// lines on top of core/internal/keystate, which has the rule of admission in Go.
+// each added feature from Without. Package memstore is a complete store of a few
+// hundred lines. It uses core/internal/keystate, which has the rule of admission in Go.
 package store

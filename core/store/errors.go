@@ -13,10 +13,11 @@ var (
 	// the queue, or when the queue is full.
 	ErrBusy = errors.New("lockkit: lock is busy")
 	// ErrLost is returned when the lease is no longer held by this process. The loss is
-	// final. A store also answers an acquire with it, if the claim was released before
-	// it arrived.
+	// final. A store also answers an acquire with ErrLost if the claim was released
+	// before the acquire arrived.
 	ErrLost = errors.New("lockkit: lock lost")
-	// ErrClosed is returned when a Locker is closed. No store returns it.
+	// ErrClosed is returned when a Locker is closed. The Watch of a closed store may
+	// return it too.
 	ErrClosed = errors.New("lockkit: locker closed")
 	// ErrUnavailable is returned when the store could not be reached, or did not answer
 	// in time. A store returns it only if the call certainly changed nothing.
@@ -28,10 +29,11 @@ var (
 	ErrInvalid = errors.New("lockkit: invalid argument")
 )
 
-// ErrSaved is returned when the run of the lease has already saved a record that
-// differs from the record of the call. No other run has begun since then. ErrSaved
-// matches ErrLost. A store that saves records in transactions of the caller returns
-// ErrSaved. The caller learns from this error that such a transaction was committed.
+// ErrSaved is returned when the run of the lease has already saved a record, and no
+// other run has begun since then. A Release with the saved record returns nil instead.
+// ErrSaved matches ErrLost. A store that saves records in transactions of the caller
+// returns ErrSaved. The caller learns from this error that such a transaction was
+// committed.
 var ErrSaved error = savedError{}
 
 type savedError struct{}
@@ -66,8 +68,8 @@ func (e *BusyError) Error() string {
 }
 
 // WithoutKey returns a copy of the error without the key. Use it for events, and for
-// code that shows or stores the contents of an error, because a key can contain a
-// customer's data.
+// code that shows or stores the contents of an error. A key can contain a customer's
+// data.
 func (e *BusyError) WithoutKey() *BusyError {
 	shown := *e
 	shown.Key = ""

@@ -26,14 +26,15 @@ type Watcher interface {
 	Watch(ctx context.Context, c Claim) (<-chan struct{}, error)
 }
 
-// Checker is a Store that reports whether it serves a claim before one is sent.
+// Checker is a Store that reports whether it serves a claim, before the claim is sent.
 type Checker interface {
 	// CheckClaim returns nil if the store serves claims like c. Otherwise it returns
 	// the error with which the store refuses such claims before anything is sent. The
 	// error matches ErrUnsupported for a kind that the store does not serve, and
 	// ErrInvalid for a claim that is never allowed. Keep in c means that c will be
-	// released with Keep. The result does not change over time. CheckClaim sends
-	// nothing and does not block.
+	// released with Keep. The result does not change over time, except that a store can
+	// learn the maximum length of a record from its server. CheckClaim sends nothing
+	// and does not block.
 	CheckClaim(c Claim) error
 }
 
@@ -46,22 +47,21 @@ type Braced interface {
 }
 
 // Prompt is a Store that limits the time of its calls itself. So a Locker needs no
-// context with a timer for each call. A timer that is earlier than all others wakes the
-// thread that sleeps in the runtime's poller. This wake-up costs more than all other
-// bookkeeping of an acquire and a release.
+// context with a timer for each call. Such a timer can wake a sleeping thread, which
+// costs time.
 type Prompt interface {
 	// Limit returns the maximum time of an Acquire or a Release, even if its ctx is
 	// never done. The result does not change over time.
 	//
 	// If Limit is at most the time that a Locker allows for a call, the Locker sets no
 	// timer. A call that takes longer than Limit then delays Lease.Release,
-	// Locker.Acquire or Locker.Close. A store whose client calls functions of the user,
-	// such as hooks, documents which of these functions can exceed Limit.
+	// Locker.Acquire or Locker.Close. A store documents which functions of the user,
+	// such as a client's hooks, can exceed Limit.
 	Limit() time.Duration
 }
 
 // Node is a Store on one server that can identify the server. A store that consists of
-// several stores calls Node. So it counts no server twice, and does not count a server
+// several stores calls Node. So it can count each server once, and exclude a server
 // that has forgotten its grants.
 type Node interface {
 	// Node describes the server that answers this Store. The answer is valid for every
@@ -89,38 +89,37 @@ type NodeInfo struct {
 // refuses a right. The error names the refused right.
 type Inspector interface {
 	// Look returns the state of one key. It changes nothing. Its time grows with the
-	// number of holds and waiters of the key, but not with the length of a stored
-	// answer. For a key without live entries, the State has no holds, no waiters and no
-	// run.
+	// number of holds and waiters of the key. It does not transfer a stored answer, but
+	// the server may have to read the answer, as Redis does. For a key without live
+	// entries, the State has no holds, no waiters and no run.
 	Look(ctx context.Context, key string) (State, error)
 
-	// List returns the keys that have live entries, in no particular order and in pages.
-	// The parameter most, from 1 to 1,000, is the approximate length of a page. The
-	// parameter after is "" for the first page, and the result next of the previous page
-	// for each other page. The result next is "" for the last page. A page can be
-	// shorter or empty, even if other pages follow. A page can also be longer than
-	// the parameter most, by up to the number of keys that one step of the store finds,
-	// about 1,000. A key that has live entries during the whole walk is returned at
-	// least once, and can be returned twice. If keys move between servers during the
-	// walk, a key can be missed. The content of next is internal to the store, and may
-	// contain a key. List fails with ErrInvalid if after is neither "" nor a result next
-	// of List.
+	// List returns the keys that have live entries, in no particular order and in
+	// pages. The parameter most, from 1 to 1,000, is the approximate length of a page.
+	// The parameter after is "" for the first page, and the result next of the previous
+	// page for each other page. The result next is "" for the last page. A page can be
+	// shorter or empty, even if other pages follow. A page can also be longer than the
+	// parameter most, by up to the keys of one step of the store, about 1,000. A key
+	// that has live entries during the whole walk is returned at least once, and can be
+	// returned twice. If keys move between servers during the walk, a key can be
+	// missed. The content of next is internal to the store, and may contain a key. List
+	// fails with ErrInvalid if after is neither "" nor a result next of List.
 	//
 	// List may have to walk over all keys of the server. It does so in small steps with
 	// pauses, and returns when ctx is done.
 	List(ctx context.Context, after string, most int) (page []State, next string, err error)
 
 	// Revoke ends the hold of key whose ID is hold, whichever lease has the hold now.
-	// After that the hold can neither be extended nor released. The holder learns of
-	// the loss by its next extension, within a third of the lease's TTL. Other holds of
-	// the key do not change, even holds of the same owner. An unfinished run still
-	// counts.
+	// After that the hold can neither be extended nor released. A holder that extends
+	// the hold learns of the loss by its next extension, within a third of the lease's
+	// TTL. Other holds of the key do not change, even holds of the same owner. An
+	// unfinished run still counts.
 	//
 	// The range of keep is 0 to MaxKeep. If keep is above 0, the weight of the hold
 	// stays taken for keep or for the rest of the hold's time, whichever is longer.
 	// Before the weight is free, the holder has learned of the loss or no longer trusts
 	// the hold. So keep = 1ms means the rest of the hold's time. With keep = 0 the
-	// weight is free at once, and there can be two holders until the first holder
+	// weight is free at once. There can then be two holders until the first holder
 	// learns of the loss.
 	//
 	// Revoke fails with ErrLost, and changes nothing, if the key has no such hold. The
@@ -166,9 +165,9 @@ type Hold struct {
 	// Age is the time since the grant, or since a waiter first asked. It is 0 if the
 	// store does not know the time.
 	Age time.Duration
-	// Left is at most the time until the hold expires if it is not extended. For a
-	// waiter, Left is at most the time until the waiter is forgotten if it does not ask
-	// again. 0 means less than a millisecond, or unknown.
+	// Left is the longest time until a hold that is not extended expires, and until a
+	// waiter that does not ask again is forgotten. 0 means less than a millisecond, or
+	// unknown.
 	Left time.Duration
 }
 
@@ -190,8 +189,8 @@ func HoldID(lease string) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:8])
 }
 
-// ProcessOf returns the ID of the process that made a claim with this Claim.Lease;
-// strictly, it is the ID of the process's Locker. The ID has 8 letters and digits.
-// ProcessOf returns "" for a lease that no Locker has named. ProcessOf is for stores that
-// show their holds to operators. Unlike the lease, the ID is not a secret.
+// ProcessOf returns the ID of the process that made a claim with this Claim.Lease. Each
+// Locker of a process has an ID of its own. The ID has 8 letters and digits. ProcessOf
+// returns "" for a lease that no Locker has named. ProcessOf is for stores that show
+// their holds to operators. Unlike the lease, the ID is not a secret.
 func ProcessOf(lease string) string { return leaseid.ProcessOf(lease) }

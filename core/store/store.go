@@ -10,7 +10,7 @@ import (
 const All int64 = 1<<31 - 1
 
 // WaiterLife is the maximum time for which a store remembers a waiting claim that does
-// not ask again. A live waiter asks at least every five and a half seconds. So a dead
+// not ask again. A live waiter asks again within two thirds of this time. So a dead
 // waiter does not delay the fair queue for the whole of a long TTL.
 const WaiterLife = 10 * time.Second
 
@@ -46,8 +46,8 @@ type Claim struct {
 	Fair bool
 	// Wait asks the store to remember a claim that is refused as busy, for the claim's
 	// TTL and at most WaiterLife. The store then keeps the claim's place if it is Fair,
-	// and wakes its Watch. A claim that is sent again is remembered for the same time
-	// from then on, and keeps its place.
+	// and wakes its Watch. A claim that is sent again keeps its place, and is
+	// remembered for at least three quarters of that time from then on.
 	Wait bool
 	// Push applies only with Wait. It lets the store admit the claim later, as
 	// described at Watcher. A caller that sets Push has to respect Grant.Valid.
@@ -77,16 +77,16 @@ type Claim struct {
 //
 // A Release with a record replaces the stored record with the given Value, Attempt and
 // Done, in the step that releases the hold. The record is saved if the claim is still
-// held. It is also saved if the claim is no longer held, but this lease has begun the
-// last run and no lease has saved a record since then. Otherwise the Release saves
-// nothing. A Release without a record does not change the stored record. So a claim
-// that was granted and is released counts as a run, unless its Release has Undo.
+// held. It is also saved after the end of the hold, if this lease has begun the last
+// run and no lease has saved a record since then. Otherwise the Release saves nothing.
+// A Release without a record does not change the stored record. So a claim that was
+// granted and is released counts as a run, unless its Release has Undo.
 //
 // Undo undoes the last run, if this lease has begun that run and no lease has saved a
 // record since then. The store then has the record that Acquire found, with the same
 // Value, Attempt and expiry. If Acquire found no record, the store has none. If Acquire
-// found the record of an unfinished run, that run is the last run again, and can save
-// its record.
+// found the record of an unfinished run, that run is the last run again. It can then
+// save its record.
 //
 // The store remembers only one earlier run. If two runs in a row are undone, the second
 // Undo only reduces Attempt by 1. No earlier run can then save its record without
@@ -135,8 +135,10 @@ type Extension struct {
 	Err   error
 }
 
-// Store admits claims and remembers them. It never logs, waits for a key, retries, or
-// extends without a request. The tests of core/storetest are the exact contract.
+// Store admits claims and remembers them. It never logs, waits until a key is free, or
+// extends without a request. A call may repeat its own steps, for example after a
+// conflict of two writes. The Locker decides whether the call is repeated. The tests of
+// core/storetest are the exact contract.
 //
 // Every method is safe for concurrent use and returns soon after ctx is done, even if
 // the server does not answer. Expiry is by the store's clock.
@@ -151,14 +153,14 @@ type Extension struct {
 // claim. If several wrapped errors have the method, only the error that errors.As finds
 // counts.
 type Store interface {
-	// Acquire tries once to admit c. If the same claim is sent again, it gets the same
-	// grant, which then lasts for a TTL from the new request. Acquire fails with
-	// *BusyError if there is no room for the claim's weight, and with ErrLost if c was
-	// released before it arrived. It fails with ErrInvalid if c is heavier than the
-	// hold that it joins. It fails with ErrUnsupported, before anything is sent, if the
-	// store cannot serve claims of this kind. RetryAfter of the *BusyError is the time
-	// after which another request makes sense even without a wake-up. Waiting is set
-	// for a claim with Wait if the store has a list of waiters.
+	// Acquire tries once to admit c. If the same claim is sent again while it is held,
+	// it is granted again. The hold then lasts for at least a TTL from the new request.
+	// Acquire fails with *BusyError if there is no room for the claim's weight. It
+	// fails with ErrLost if c was released before it arrived. It fails with ErrInvalid
+	// if c is heavier than the hold that it joins. It fails with ErrUnsupported, before
+	// anything is sent, if the store cannot serve claims of this kind. RetryAfter of
+	// the *BusyError is the time after which another request makes sense even without a
+	// wake-up. Waiting is set for a claim with Wait if the store has a list of waiters.
 	Acquire(ctx context.Context, c Claim) (Grant, error)
 
 	// Extend makes each claim last for its TTL from now. It returns one answer per
@@ -167,18 +169,18 @@ type Store interface {
 	Extend(ctx context.Context, claims []Claim) []Extension
 
 	// Release releases c, even if c only waits or the store has never seen c. It
-	// returns nil if c was held or waiting, and ErrLost if the store no longer has c or
-	// never had it. An unknown lease is remembered for c.TTL, so that an Acquire that
-	// arrives after its Release is refused with ErrLost. With a TTL of 0 the lease is
-	// not remembered. If the key has room and claims wait, Release wakes one waiter. If
-	// waiters lack room only because of weight that Keep holds, Release wakes one of
-	// these waiters, which keeps its place. When the waiter asks, the answer has the
+	// returns nil if c was held or waiting. It returns ErrLost if the store no longer
+	// has c or never had it. An unknown lease is remembered for c.TTL. An Acquire that
+	// arrives after its Release is then refused with ErrLost. With a TTL of 0 the lease
+	// is not remembered. If the key has room and claims wait, Release wakes one waiter.
+	// If waiters lack room only because of weight that Keep holds, Release wakes one of
+	// them. The woken waiter keeps its place. When the waiter asks, the answer has the
 	// time until the weight is free.
 	//
 	// For a Release with a record, nil means that this record is saved, and ErrLost
 	// that it is not saved. Record has the conditions. A claim that only waits saves
-	// nothing. If the same Release is sent again, it returns nil as long as the saved
-	// record is stored and no other run has begun. A Release without a record that is
-	// sent again returns ErrLost.
+	// nothing. A repeated Release returns nil as long as the saved record is stored and
+	// no other run has begun. A Release without a record that is sent again returns
+	// ErrLost.
 	Release(ctx context.Context, c Claim) error
 }

@@ -24,7 +24,6 @@ type grant struct {
 	ends  time.Time
 }
 
-// has reports whether h is a live hold of c.
 func (h grant) has(c store.Claim) bool { return h.lease == c.Lease && time.Now().Before(h.ends) }
 
 // longer returns a hold of c that lasts for a TTL from now. If h is a live hold of c

@@ -59,8 +59,8 @@ var busyCases = []testCase{
 	}},
 }
 
-// countsWaiters makes claims that waiter returns wait for a held key, and checks the
-// number of waiters in each answer.
+// countsWaiters makes claims of waiter wait for a held key, and checks the number of
+// waiters in each answer.
 func (e *env) countsWaiters(waiter func() store.Claim) {
 	e.Helper()
 	e.acquire(e.store, e.exclusive())

@@ -11,7 +11,6 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// cardCases test store.Cards.
 var cardCases = []testCase{
 	{"card shown in every process", []Feature{Carding}, func(e *env) {
 		c := e.card()
@@ -101,7 +100,6 @@ var cardCases = []testCase{
 	}},
 }
 
-// card returns the card of a new process.
 func (e *env) card() store.Card {
 	return store.Card{
 		Process: rand.Text()[:8], Service: "orders", Version: "1.2.3", Host: "host-1", PID: 4711,

@@ -72,7 +72,7 @@ var commitCases = []testCase{
 		e.release(e.other, e.done(c, "answer"))
 		e.answered(e.other, e.run("again"), "answer")
 	}},
-	// A commit needs no version of the key from before the extensions.
+	// A commit succeeds although extensions have changed the key since the run began.
 	{"commit after extensions", []Feature{Records}, func(e *env) {
 		c := e.run("begun")
 		e.begins(e.store, c, "begun", 1)
@@ -128,7 +128,6 @@ var commitCases = []testCase{
 	}},
 }
 
-// begin begins a transaction in the database of the store.
 func (e *env) begin() Transaction {
 	e.Helper()
 	tx := e.h.Begin(e, e.store)

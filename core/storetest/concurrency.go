@@ -23,7 +23,6 @@ var concurrencyCases = []testCase{
 	{"permits never exceed their limit", []Feature{Permits}, func(e *env) {
 		e.crowd(3, 2*time.Millisecond, func(int) store.Claim { return e.permits(1, 3) })
 	}},
-	// The claims of one key differ in their weights.
 	{"permits of several weights", []Feature{Permits}, func(e *env) {
 		e.crowd(5, 2*time.Millisecond, func(i int) store.Claim { return e.permits(int64(1+i%3), 5) })
 	}},
@@ -88,8 +87,6 @@ var concurrencyCases = []testCase{
 	}},
 }
 
-// side returns the store of this process for an even i, and of the other process for an
-// odd i.
 func (e *env) side(i int) store.Store { return []store.Store{e.store, e.other}[i%2] }
 
 // crowd makes several goroutines hold the key several times each, with random pauses of
@@ -150,14 +147,14 @@ func (e *env) insist(s store.Store, c store.Claim) (store.Grant, error) {
 		if !errors.Is(err, store.ErrBusy) || time.Now().After(stop) {
 			return g, err
 		}
-		time.Sleep(time.Millisecond + rand.N(3*time.Millisecond))
+		time.Sleep(5*time.Millisecond + rand.N(10*time.Millisecond))
 	}
 }
 
-// answered repeats call, for at most twice patience, while it takes at least a second and
-// returns an error other than store.ErrBusy. On a busy machine, the time limit of a
-// store's call can cause such an error. If a repeated release gets store.ErrLost, an
-// earlier release has succeeded.
+// answered repeats call while it takes at least a second and returns an error other
+// than store.ErrBusy. It stops after twice patience. On a busy machine, the time limit
+// of a store's call can cause such an error. If a repeated release gets store.ErrLost,
+// an earlier release has succeeded.
 func answered(call func() error) error {
 	for again, stop := false, time.Now().Add(2*patience); ; again = true {
 		start := time.Now()

@@ -53,7 +53,7 @@ var contextCases = []testCase{
 			return err
 		})
 	}},
-	// A call whose context is done while the request is in flight leaves no hold behind.
+	// After its release, a claim whose Acquire was canceled in flight leaves no hold.
 	{"context done during the call", nil, func(e *env) {
 		for i := range 40 {
 			c := e.exclusive()
@@ -81,7 +81,7 @@ func (e *env) soon(call func(ctx context.Context) error) {
 	start := time.Now()
 	err := call(ctx)
 	if took := time.Since(start); took > patience/4 {
-		e.Errorf("returned %v after its context had ended", took)
+		e.Errorf("returned %v after its context was done", took)
 	}
 	if err != nil && !errors.Is(err, errEnded) && !errors.Is(err, store.ErrBusy) {
 		e.Errorf("got error %v, which does not match the context's cause", err)

@@ -79,7 +79,6 @@ func nested(c store.Claim) store.Claim {
 	return c
 }
 
-// joining returns c with Via set to the owner of held.
 func joining(c, held store.Claim) store.Claim {
 	c.Via = held.Owner
 	return c
@@ -131,7 +130,6 @@ func (e *env) busy(s store.Store, c store.Claim) *store.BusyError {
 	return busy
 }
 
-// refused sends c to s, and fails the case unless c is refused with the error want.
 func (e *env) refused(s store.Store, c store.Claim, want error) {
 	e.Helper()
 	g, err := s.Acquire(e.Context(), c)
@@ -140,7 +138,6 @@ func (e *env) refused(s store.Store, c store.Claim, want error) {
 	}
 }
 
-// extend extends c, and fails the case if s returns an error.
 func (e *env) extend(s store.Store, c store.Claim) {
 	e.Helper()
 	if x := e.extension(s, c); x.Err != nil {
@@ -167,7 +164,6 @@ func (e *env) extension(s store.Store, c store.Claim) store.Extension {
 	return answers[0]
 }
 
-// release releases c, and fails the case if s returns an error.
 func (e *env) release(s store.Store, c store.Claim) {
 	e.Helper()
 	if err := s.Release(e.Context(), c); err != nil {
@@ -227,5 +223,4 @@ func (e *env) becomesFree(s store.Store, c store.Claim) time.Duration {
 
 func isLost(err error) bool { return errors.Is(err, store.ErrLost) }
 
-// can reports whether the store has the feature f.
 func (e *env) can(f Feature) bool { return !slices.Contains(e.h.Without, f) }

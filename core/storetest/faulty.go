@@ -105,10 +105,9 @@ func (f *Faults) BreakWatches() {
 }
 
 // Wait waits until no call with a fault is in flight. A call counts until its delays
-// have passed and it is executed or lost, even if its caller has returned.
+// have passed and it is executed or lost. Its caller may have returned earlier.
 func (f *Faults) Wait() { f.underWay.Wait() }
 
-// take counts a call of op and returns the fault of the call.
 func (f *Faults) take(op Op, claims []store.Claim) Fault {
 	f.mu.Lock()
 	if f.calls == nil {
@@ -150,8 +149,7 @@ type faulty struct {
 	faults *Faults
 }
 
-// CheckClaim implements store.Checker. It accepts every claim if the store is not a
-// store.Checker.
+// CheckClaim implements store.Checker.
 func (f faulty) CheckClaim(c store.Claim) error {
 	if k, ok := f.store.(store.Checker); ok {
 		return k.CheckClaim(c)
@@ -159,7 +157,6 @@ func (f faulty) CheckClaim(c store.Claim) error {
 	return nil
 }
 
-// granted contains the results of Acquire.
 type granted struct {
 	grant store.Grant
 	err   error

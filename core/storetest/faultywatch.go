@@ -11,7 +11,6 @@ type faultyWatch struct {
 	faults *Faults
 }
 
-// watching contains the results of Watch.
 type watching struct {
 	woken <-chan struct{}
 	err   error
@@ -34,7 +33,6 @@ func (f faultyWatch) Watch(ctx context.Context, c store.Claim) (<-chan struct{},
 	return out, nil
 }
 
-// forward forwards wake-ups to out until the watch is done or breaks.
 func (f faultyWatch) forward(open context.Context, woken <-chan struct{}, out chan struct{}) {
 	defer f.faults.ended(out)
 	for {

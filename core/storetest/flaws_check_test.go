@@ -6,7 +6,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// checkFlaws lists flaws of CheckClaim. Most of them refuse claims that the store serves.
+// checkFlaws lists flaws of CheckClaim.
 var checkFlaws = []flaw{
 	{"denies readers", []string{
 		"check/serves readers",

@@ -146,7 +146,6 @@ var holdFlaws = []flaw{
 	}},
 }
 
-// acquireNoted acquires c. If c is granted, acquireNoted notes c under its key.
 func (s *tampered) acquireNoted(ctx context.Context, c store.Claim) (store.Grant, error) {
 	g, err := s.Store.Acquire(ctx, c)
 	if err == nil {

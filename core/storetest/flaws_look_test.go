@@ -27,7 +27,6 @@ func showing(change func(s *tampered, state *store.State)) func(s *tampered) {
 	}
 }
 
-// lookFlaws lists flaws of Look and List.
 var lookFlaws = []flaw{
 	{"acquires in Look", []string{
 		"look/look at a free key",
@@ -187,7 +186,7 @@ var lookFlaws = []flaw{
 		})(s)
 	}},
 	{"shows more than the process", []string{
-		"look/owners, leases and values stay hidden",
+		"look/secrets stay hidden",
 	}, func(s *tampered) {
 		s.acquire = s.acquireNoted
 		showing(func(s *tampered, state *store.State) {
@@ -206,7 +205,7 @@ var lookFlaws = []flaw{
 		}
 	})},
 	{"shows leases", []string{
-		"look/owners, leases and values stay hidden",
+		"look/secrets stay hidden",
 	}, func(s *tampered) {
 		s.acquire = s.acquireNoted
 		showing(func(s *tampered, state *store.State) {

@@ -208,7 +208,6 @@ var ownerFlaws = []flaw{
 	}},
 }
 
-// acquireQueued acquires c. If c is granted, acquireQueued queues c.
 func (s *tampered) acquireQueued(ctx context.Context, c store.Claim) (store.Grant, error) {
 	g, err := s.Store.Acquire(ctx, c)
 	if err == nil {
@@ -217,7 +216,6 @@ func (s *tampered) acquireQueued(ctx context.Context, c store.Claim) (store.Gran
 	return g, err
 }
 
-// acquireNotedByLease acquires c. If c is granted, it notes c under c's key and lease.
 func (s *tampered) acquireNotedByLease(ctx context.Context, c store.Claim) (store.Grant, error) {
 	g, err := s.Store.Acquire(ctx, c)
 	if err == nil {

@@ -8,7 +8,6 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// placeFlaws lists flaws in the places of waiters.
 var placeFlaws = []flaw{
 	{"gives a place without Wait", []string{
 		"fair/no place without Wait",

@@ -266,8 +266,6 @@ func (s *tampered) acquireRecord(change func(c store.Claim, r *store.Record)) fu
 	}
 }
 
-// releaseNoted releases c. If the release saves a record, releaseNoted notes c under
-// its key.
 func (s *tampered) releaseNoted(ctx context.Context, c store.Claim) error {
 	err := s.Store.Release(ctx, c)
 	if err == nil && c.Record != nil {

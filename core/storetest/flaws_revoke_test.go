@@ -23,7 +23,6 @@ func (s *tampered) revoking(fn func(ctx context.Context, c store.Claim, keep tim
 	}
 }
 
-// revokeFlaws lists flaws of Revoke.
 var revokeFlaws = []flaw{
 	{"revokes nothing", []string{
 		"revoke/revoked hold is lost",
@@ -145,7 +144,6 @@ var revokeFlaws = []flaw{
 	}},
 }
 
-// cardFlaws lists flaws of Put and Cards.
 var cardFlaws = []flaw{
 	{"stores no cards", []string{
 		"cards/card shown in every process",

@@ -8,7 +8,6 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// tokenFlaws lists flaws of fencing tokens.
 var tokenFlaws = []flaw{
 	{"gives a token twice", []string{
 		"tokens/tokens grow from release to release",

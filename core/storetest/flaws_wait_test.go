@@ -9,7 +9,6 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// waitFlaws lists flaws of waiters and of their order.
 var waitFlaws = []flaw{
 	{"returns no RetryAfter", []string{
 		"busy/RetryAfter is within the TTL",
@@ -178,7 +177,6 @@ func (s *tampered) acquireBusy(change func(*store.BusyError) *store.BusyError) f
 	}
 }
 
-// acquireWaiting acquires c, and notes c under its lease while c waits.
 func (s *tampered) acquireWaiting(ctx context.Context, c store.Claim) (store.Grant, error) {
 	g, err := s.Store.Acquire(ctx, c)
 	switch {

@@ -328,7 +328,6 @@ func (s *tampered) gateSome(call func() (pass int)) {
 	}
 }
 
-// forward opens a watch and forwards its wake-ups to out.
 func forward(ctx context.Context, s *tampered, c store.Claim, out chan<- struct{}) {
 	woken, err := s.Store.Watch(ctx, c)
 	if err != nil {

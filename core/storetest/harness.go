@@ -19,7 +19,7 @@ type Harness struct {
 	// Unit is the time scale, at least 10 ms. One Unit after its TTL, a hold that was
 	// not extended must have expired for all processes. The store must answer well
 	// within a Unit. TTLs are 1 to 60 Units, and at least 9 Units if a case relies on a
-	// hold. In one case, TTLs are longer than that by store.WaiterLife. For a store on a
+	// hold. In one case TTLs are 60 Units plus store.WaiterLife. For a store on a
 	// server, 300 ms are enough for a busy machine.
 	Unit time.Duration
 
@@ -35,8 +35,9 @@ type Harness struct {
 	// callers.
 	Begin func(t testing.TB, s store.Store) Transaction
 
-	// Without lists the features that the store lacks. For each of them, one case that
-	// checks the refusal replaces the cases of the feature.
+	// Without lists the features that the store lacks. For each of these features, one
+	// case replaces the feature's cases. That case checks that the store refuses the
+	// feature, or works without it.
 	Without []Feature
 }
 
@@ -45,27 +46,32 @@ type Feature string
 
 // The features. If a claim needs a feature that the store lacks, the store answers
 // ErrUnsupported and takes nothing.
+//
+// Without Reentry, only the owner distinguishes holds. Without Overtaking, the store
+// treats every claim as Fair. Without SameToken, the claim gets a nearby token that no
+// other grant has. Without Places, a release wakes all. Without Naming, Process is "" for
+// every hold.
 const (
 	Shared     Feature = "shared"      // weights of 1 of All
 	Permits    Feature = "permits"     // limits other than All
-	Reentry    Feature = "re-entry"    // several holds of one owner; without it, only the owner distinguishes holds
+	Reentry    Feature = "re-entry"    // several holds of one owner
 	Joining    Feature = "joining"     // Claim.Via
 	Fair       Feature = "fair"        // Claim.Fair
-	Overtaking Feature = "overtaking"  // claims that are not Fair can overtake waiting claims; without it, the store treats every claim as Fair
+	Overtaking Feature = "overtaking"  // claims that are not Fair can overtake waiting claims
 	Fencing    Feature = "fencing"     // Grant.Token and Claim.MinToken
-	SameToken  Feature = "same token"  // a claim that is sent again, or joins, gets the grant's first token; without it, a nearby token that no other grant has
+	SameToken  Feature = "same token"  // a repeated or joining claim gets the grant's first token
 	Keeping    Feature = "keeping"     // Claim.Keep
 	Records    Feature = "records"     // Claim.Record
 	Tombstones Feature = "tombstones"  // Acquire is refused after Release
 	Watching   Feature = "watching"    // store.Watcher
-	Places     Feature = "places"      // waiting claims are counted, shown, and woken one by one; without it, a release wakes all
+	Places     Feature = "places"      // waiting claims are counted, shown, and woken one by one
 	Inspecting Feature = "inspecting"  // store.Inspector
-	Naming     Feature = "naming"      // store.Hold.Process; without it, Process is "" for every hold
-	SoleRevoke Feature = "sole revoke" // of several concurrent revokes of a hold, only one returns nil
+	Naming     Feature = "naming"      // store.Hold.Process
+	SoleRevoke Feature = "sole revoke" // only one of several concurrent revokes returns nil
 	Carding    Feature = "cards"       // store.Cards
 )
 
-// testCase is the test of one sentence of the contract.
+// testCase is one case of the suite.
 type testCase struct {
 	name  string
 	needs []Feature
@@ -103,7 +109,6 @@ func Run(t *testing.T, h Harness) {
 	}
 }
 
-// groups returns the cases that apply to h.
 func groups(h Harness) []testGroup {
 	all := []testGroup{
 		{"check", checkCases},

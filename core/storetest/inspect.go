@@ -164,7 +164,7 @@ var lookCases = []testCase{
 		e.acquire(e.other, joins)
 		e.shows(e.look(e.store), c, joins)
 	}},
-	// A lease that does not have the form of a Locker shows no process.
+	// A lease without the form of a Locker's leases shows no process.
 	{"lease without a process", []Feature{Inspecting}, func(e *env) {
 		base := e.key
 		for i, lease := range []string{
@@ -182,7 +182,7 @@ var lookCases = []testCase{
 			}
 		}
 	}},
-	{"owners, leases and values stay hidden", []Feature{Inspecting}, func(e *env) {
+	{"secrets stay hidden", []Feature{Inspecting}, func(e *env) {
 		c := e.exclusive()
 		secrets := []string{c.Owner, c.Lease[8:16]} // without the letters of the process
 		if e.can(Records) {
@@ -275,7 +275,6 @@ var listCases = []testCase{
 			e.Errorf("list: %d keys were on no page", len(want))
 		}
 	}},
-	// A key that stays is on a page, although other keys come and go.
 	{"list while keys come and go", []Feature{Inspecting}, func(e *env) {
 		stays, base := e.exclusive(), e.key
 		e.acquire(e.store, stays)
@@ -336,7 +335,6 @@ var listCases = []testCase{
 	}},
 }
 
-// inspector returns s as a store.Inspector, and fails the case if s is not one.
 func (e *env) inspector(s store.Store) store.Inspector {
 	e.Helper()
 	in, ok := s.(store.Inspector)
@@ -361,7 +359,6 @@ func (e *env) look(s store.Store) store.State {
 	return st
 }
 
-// id returns the ID of the hold of c.
 func (e *env) id(c store.Claim) string {
 	return store.HoldID(c.Lease)
 }
@@ -441,8 +438,8 @@ func withoutNaming(e *env) {
 	}
 }
 
-// walk lists all keys of the store, with pages of the length most, and calls fn for each
-// State.
+// walk lists all keys of the store, in pages of about the length most, and calls fn for
+// each State.
 func (e *env) walk(most int, fn func(s store.State)) {
 	e.Helper()
 	for after, pages := "", 0; ; pages++ {

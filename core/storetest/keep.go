@@ -142,10 +142,10 @@ func keeping(c store.Claim, d time.Duration) store.Claim {
 	return c
 }
 
-// pollKept makes w ask for a key that a release keeps, as a waiter without wake-ups does:
-// each request comes after the RetryAfter of the previous answer. The first request after
-// the kept time must be granted. A store that wakes its waiters may refuse one request
-// after that time, because the store may know the clock of its server only roughly.
+// pollKept makes w ask for a key that a release keeps, like a waiter without wake-ups.
+// Each request comes after the RetryAfter of the previous answer. The first request
+// after the kept time must be granted. A store that wakes its waiters may refuse one
+// request after that time, because the store may know its server's clock only roughly.
 func (e *env) pollKept(w store.Claim) {
 	e.Helper()
 	c, keep := e.exclusive(), e.units(10)

@@ -131,7 +131,6 @@ func hardKeys(base string) (keys []string) {
 	return keys
 }
 
-// keyTable makes a case for each nasty key.
 func keyTable() []testCase {
 	var cases []testCase
 	for _, n := range nasty {
@@ -146,8 +145,8 @@ func keyTable() []testCase {
 	return cases
 }
 
-// lockAndWait acquires, extends and releases the key, and waits for it. If the store has
-// these features, lockAndWait also checks a wake-up and stores an answer.
+// lockAndWait acquires, extends and releases the key, and waits for it. It also checks
+// a wake-up and stores an answer, if the store has these features.
 func (e *env) lockAndWait() {
 	e.Helper()
 	c, w := e.exclusive(), e.waiting()

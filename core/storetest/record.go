@@ -8,7 +8,6 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// recordCases test the answers that a store stores.
 var recordCases = []testCase{
 	{"finished record answers without claiming", []Feature{Records}, func(e *env) {
 		e.finish("answer")

@@ -125,7 +125,8 @@ var reentryCases = []testCase{
 	}},
 }
 
-// joiningCases test Claim.Via, which is ignored if that owner does not hold the key.
+// joiningCases test Claim.Via. It is ignored if the owner that it names does not hold
+// the key.
 var joiningCases = []testCase{
 	{"Via joins the owner that holds", []Feature{Joining}, func(e *env) {
 		c := e.exclusive()

@@ -67,7 +67,7 @@ var releaseCases = []testCase{
 		e.notReleased(e.other, w)
 		e.isHeld()
 	}},
-	// Such a release leaves no tombstone.
+	// A release with a TTL of zero leaves no tombstone.
 	{"release with a TTL of zero", nil, func(e *env) {
 		c, w := e.exclusive(), e.waiting()
 		brief := c

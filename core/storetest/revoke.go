@@ -9,7 +9,6 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// revokeCases test store.Inspector.Revoke.
 var revokeCases = []testCase{
 	// With a keep of 0 the key is free at once.
 	{"revoked hold is lost", []Feature{Inspecting}, func(e *env) {
@@ -50,7 +49,7 @@ var revokeCases = []testCase{
 			e.Errorf("another owner got in after %v, %v were left of the hold", at, valid)
 		}
 	}},
-	// A keep that is longer than the time that is left prolongs this time.
+	// The key stays taken for keep if keep is longer than the time that was left.
 	{"revoked key stays taken for longer", []Feature{Inspecting, Keeping}, func(e *env) {
 		c := e.exclusive()
 		c.TTL = e.units(9)

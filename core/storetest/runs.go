@@ -141,7 +141,7 @@ var runCases = []testCase{
 		e.release(e.other, e.done(second, "answer"))
 		e.answered(e.store, e.run("again"), "answer")
 	}},
-	// After its record has expired, such a run saves nothing.
+	// After its record has expired, an expired run saves nothing.
 	{"expired run with expired record", []Feature{Records}, func(e *env) {
 		late := e.run("begun")
 		late.TTL, late.Record.Retain = e.units(1), e.units(1)
@@ -150,7 +150,8 @@ var runCases = []testCase{
 		e.notReleased(e.store, e.done(late, "late"))
 		e.begins(e.other, e.run("anew"), "anew", 1)
 	}},
-	// After another run has begun, such a run saves nothing, even if that holder died.
+	// After another run has begun, an expired run saves nothing, even if the other run
+	// has expired too.
 	{"expired run after another run", []Feature{Records}, func(e *env) {
 		stale, next := e.run("begun"), e.run("again")
 		stale.TTL, next.TTL = e.units(1), e.units(1)

@@ -39,7 +39,7 @@ var savingCases = []testCase{
 		e.outlive(e.units(1))
 		e.isFree()
 	}},
-	// A repeated release is lost if another run has begun since.
+	// A repeated release fails with ErrLost if another run has begun since.
 	{"failure saved again after a run", []Feature{Records}, func(e *env) {
 		c, next := e.run("begun"), e.run("again")
 		first := e.failed(c, "failed", 1)

@@ -110,7 +110,6 @@ func extendEach(fn func(ctx context.Context, c store.Claim) error) func(context.
 	}
 }
 
-// extendSound extends c at the sound store.
 func (s *tampered) extendSound(ctx context.Context, c store.Claim) error {
 	return s.Store.Extend(ctx, []store.Claim{c})[0].Err
 }
@@ -135,7 +134,6 @@ func (l *ledger) lock() func() {
 	return l.mu.Unlock
 }
 
-// note remembers c under name.
 func (l *ledger) note(name string, c store.Claim) {
 	defer l.lock()()
 	l.claims[name] = c
@@ -154,14 +152,12 @@ func (l *ledger) forget(name string) {
 	delete(l.tokens, name)
 }
 
-// count adds n to the count under name and returns the sum.
 func (l *ledger) count(name string, n int) int {
 	defer l.lock()()
 	l.counts[name] += n
 	return l.counts[name]
 }
 
-// queue adds c to the line, at most once for each lease.
 func (l *ledger) queue(c store.Claim) {
 	defer l.lock()()
 	for _, q := range l.line {

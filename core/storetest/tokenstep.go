@@ -119,7 +119,9 @@ var stepCases = []testCase{
 				e.extend(e.store, c)
 			}
 			g.Token = e.sameToken(e.other, c, g.Token)
-			e.release(e.other, c) // through the store of the last call, which knows its own calls in flight
+			// The release goes through the store of the last call, which knows its own
+			// calls in flight.
+			e.release(e.other, c)
 			e.passes(e.other, e.exclusive(), g.Token)
 		}
 	}},
@@ -156,7 +158,9 @@ var stepCases = []testCase{
 			g := e.acquire(e.store, c)
 			g.Token = e.sameToken(e.store, c, g.Token)
 			g.Token = e.sameToken(e.other, c, g.Token)
-			e.release(e.other, c) // through the store of the last call, which knows its own calls in flight
+			// The release goes through the store of the last call, which knows its own
+			// calls in flight.
+			e.release(e.other, c)
 			e.passes(e.other, e.exclusive(), g.Token)
 		}
 	}},
@@ -169,7 +173,9 @@ var stepCases = []testCase{
 				e.release(e.store, inner)
 			}
 			g.Token = e.sameToken(e.other, c, g.Token)
-			e.release(e.other, c) // through the store of the last call, which knows its own calls in flight
+			// The release goes through the store of the last call, which knows its own
+			// calls in flight.
+			e.release(e.other, c)
 			e.passes(e.other, e.exclusive(), g.Token)
 		}
 	}},
@@ -196,7 +202,8 @@ var stepCases = []testCase{
 		next.MinToken = g.Token + 1 // a token that the last grant has
 		e.passes(e.other, next, g.Token)
 	}},
-	// The same holds after a repeated claim has raised the token.
+	// The next grant begins after all tokens of a grant whose token was raised by a
+	// repeated claim.
 	{"grant owns tokens after a raise", []Feature{Fencing}, func(e *env) {
 		c := e.ahead()
 		g := e.acquire(e.store, c)

@@ -11,7 +11,6 @@ var undoCases = []testCase{
 		e.isFree()
 		e.begins(e.other, e.run("begun"), "begun", 1)
 	}},
-	// An undone second run leaves the record of the first run.
 	{"undone run leaves the earlier record", []Feature{Records}, func(e *env) {
 		c := e.run("begun")
 		e.begins(e.store, c, "begun", 1)
@@ -156,7 +155,7 @@ var undoCases = []testCase{
 		e.release(e.store, c)
 		e.begins(e.other, e.run("again"), "begun", 2)
 	}},
-	// Such a run is refused, and not counted.
+	// A run that arrives after its undo is refused, and not counted.
 	{"run overtaken by its undo", []Feature{Records, Tombstones}, func(e *env) {
 		c := e.run("never")
 		e.notReleased(e.store, undone(c))

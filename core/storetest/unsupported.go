@@ -60,7 +60,6 @@ func (e *env) unsupported(c store.Claim) {
 	e.extend(e.store, held)
 }
 
-// plain returns a plain exclusive claim with the owner and the lease of c.
 func (e *env) plain(c store.Claim) store.Claim {
 	p := e.exclusive()
 	p.Owner, p.Lease = c.Owner, c.Lease

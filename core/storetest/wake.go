@@ -16,10 +16,11 @@ var wakeCases = []testCase{
 	{"woken fair waiter leaves", []Feature{Watching, Fair}, func(e *env) {
 		e.leaveWhenWoken(e.fair(), e.fair())
 	}},
-	// If the key is free, such a release wakes a waiter.
+	// If the key is free, a release of an unknown lease wakes a waiter.
 	{"release of an unknown lease", []Feature{Watching, Places}, func(e *env) {
 		crashed, w := e.exclusive(), e.waiting()
-		crashed.TTL = min(e.units(10), store.WaiterLife/2) // so that the waiter is remembered for longer
+		// The waiter must be remembered for longer.
+		crashed.TTL = min(e.units(10), store.WaiterLife/2)
 		e.acquire(e.store, crashed)
 		e.busy(e.other, w)
 		woken := e.watch(e.other, w)

@@ -68,7 +68,6 @@ var watchCases = []testCase{
 		}
 		e.acquire(e.other, w)
 	}},
-	// A release must not wake all waiters.
 	{"release wakes few waiters", []Feature{Watching, Places}, func(e *env) {
 		c := e.exclusive()
 		e.acquire(e.store, c)
@@ -112,7 +111,7 @@ var watchCases = []testCase{
 		select {
 		case _, open := <-woken:
 			if open {
-				e.Error("woken after the context of the watch had ended")
+				e.Error("woken after the context of the watch was done")
 			}
 		default:
 		}
@@ -130,7 +129,8 @@ var watchCases = []testCase{
 		e.wakes(woken)
 	}},
 	{"watches leave nothing running", []Feature{Watching}, func(e *env) {
-		e.watch(e.other, e.waiting()) // starts the goroutines that the store starts once for all watches
+		// This starts the goroutines that the store starts once for all watches.
+		e.watch(e.other, e.waiting())
 		const n = 100
 		ctx, cancel := context.WithCancel(e.Context())
 		pprof.Do(ctx, pprof.Labels(goroutineLabel, e.key), func(ctx context.Context) {

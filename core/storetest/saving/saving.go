@@ -20,8 +20,8 @@ type Store struct {
 // New returns an empty Store.
 func New() *Store { return &Store{Store: memstore.New()} }
 
-// Release implements store.Store. It fails with store.ErrSaved if the lease has
-// committed, and c has a record that differs from the committed record.
+// Release implements store.Store. If the lease has committed, a Release that cannot
+// save its record fails with store.ErrSaved.
 func (s *Store) Release(ctx context.Context, c store.Claim) error {
 	err := s.Store.Release(ctx, c)
 	if _, ok := s.saved.Load(c.Lease); ok && c.Record != nil && errors.Is(err, store.ErrLost) {
