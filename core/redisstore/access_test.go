@@ -160,7 +160,6 @@ func TestDocumentedRights(t *testing.T) {
 	})
 }
 
-// plays runs all operations of a store on a key.
 func plays(t *testing.T, s *redisstore.Store, key string) {
 	t.Helper()
 	for _, st := range scene(s, key, false) {

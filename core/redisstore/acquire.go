@@ -55,11 +55,12 @@ func (s *Store) direct(c *store.Claim) bool {
 }
 
 // acquireBySet acquires a free key by a bare SET NX, which costs the server a third of
-// a script. Except with WithPlainKeys, the token is the server's time, from a TIME after
-// the SET. The TIME runs while the key is held, so the token is later than every time at
-// which an earlier holder had the key. acquireBySet returns false if the script has to
-// be called. That is so if the key is taken, if the server has refused the SET for
-// another reason, or if the key's slot has moved.
+// a script. Except with WithPlainKeys, the token is the server's time, from a TIME
+// after the SET. The TIME runs while the key is held. So the token is later than all
+// earlier holds of the key. acquireBySet returns false without an error if the script
+// has to be called. That is so if the key is taken, if the server has refused the SET
+// for another reason, or if the call fails with pipeline.ErrElsewhere, for example
+// because the key's slot has moved.
 func (s *Store) acquireBySet(ctx context.Context, c *store.Claim) (g store.Grant, ok bool, err error) {
 	ms := millis(c.TTL)
 	var room [96]byte
@@ -162,7 +163,6 @@ func (s *Store) asking(c *store.Claim, listens bool) *pipeline.Call {
 	return cmd
 }
 
-// acquireByScript acquires c by the acquire script.
 func (s *Store) acquireByScript(ctx context.Context, c *store.Claim) (store.Grant, error) {
 	a, r, err := s.call(ctx, "acquire", s.replicated(s.asking(c, false)))
 	if err != nil {

@@ -201,8 +201,8 @@ func (c *channels) join(conn *redis.PubSub, name string, sharded bool) {
 
 // confirmed records the server's message about a channel on conn. It reports whether
 // the connection is unreliable. A connection is unreliable if the client has subscribed
-// again after a break, or if the server has unsubscribed the channel because its slot
-// has moved.
+// again after a break. It is also unreliable if the server has unsubscribed the
+// channel, because its slot has moved.
 func (c *channels) confirmed(conn *redis.PubSub, m *redis.Subscription) (broken bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -229,7 +229,8 @@ func (c *channels) confirmed(conn *redis.PubSub, m *redis.Subscription) (broken 
 
 // refused records an error reply. Either the slot of a channel is elsewhere, or the
 // server has no sharded messages for this user. The reply concerns a channel that is
-// not confirmed, but does not name the channel.
+// not confirmed, but does not name the channel. So refused ends all channels that are
+// not confirmed.
 func (c *channels) refused(conn *redis.PubSub, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

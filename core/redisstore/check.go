@@ -70,7 +70,6 @@ func (s *Store) inspect(ctx context.Context) ([]string, error) {
 	return append(all, s.skews(ctx)...), err
 }
 
-// judge returns the faults of one server.
 func (s *Store) judge(ctx context.Context, client redis.UniversalClient) ([]string, error) {
 	text, err := client.Info(ctx).Result()
 	switch {
@@ -114,7 +113,6 @@ func several(ctx context.Context, client *redis.Client, id string) []string {
 	return nil
 }
 
-// fields returns the fields of INFO's reply.
 func fields(text string) map[string]string {
 	info := make(map[string]string)
 	for line := range strings.Lines(text) {
@@ -182,8 +180,8 @@ func (s *Store) try(ctx context.Context) error {
 		if err := s.Release(ctx, alone); err != nil {
 			return s.advise(err)
 		}
-		// These operations send a PEXPIRE only if memory is short. They make no hash, which
-		// needs nine leases. So lacks tries the other commands.
+		// These operations send a PEXPIRE only if memory is short. They make no hash,
+		// which needs nine leases. So lacks tries the other commands.
 		if lacks := s.lacks(ctx); lacks != "" {
 			return s.advise(errors.New(lacks))
 		}
@@ -232,7 +230,6 @@ func (s *Store) try(ctx context.Context) error {
 	return errors.Join(s.advise(watchErr), s.advise(s.Release(ctx, waits)))
 }
 
-// tryHold acquires a hold and extends it.
 func (s *Store) tryHold(ctx context.Context, c store.Claim) error {
 	if _, err := s.Acquire(ctx, c); err != nil {
 		return err

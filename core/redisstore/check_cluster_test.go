@@ -30,16 +30,16 @@ func TestCheckCluster(t *testing.T) {
 			t.Fatal("the clocks were found fit")
 		}
 		for _, node := range cluster.Nodes { // nodes 3 to 5 are replicas
-			if !strings.Contains(err.Error(), node.Addr+": its clock is 40s ahead") {
+			if !strings.Contains(err.Error(), node.Addr+": its clock is 40 s ahead") {
 				return false
 			}
 		}
 		return true
 	})
-	// Check leaves out a frozen node.
+	// Check leaves out a frozen replica.
 	cluster.Nodes[4].Pause()
 	start := time.Now()
-	if err := s.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "40s ahead") {
+	if err := s.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "40 s ahead") {
 		t.Errorf("with a frozen replica: got %v, want the others' clocks", err)
 	}
 	if took := time.Since(start); took > 10*time.Second {

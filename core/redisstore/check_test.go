@@ -48,7 +48,7 @@ func TestCheck(t *testing.T) {
 		t.Parallel()
 		says(t, newStore(t, testclient.Redis(t, replicaOf(t, testserver.StartRedis(t)).Addr)), "slave", "connect to the master")
 	})
-	t.Run("eviction", func(t *testing.T) { // hazard 26
+	t.Run("eviction of keys", func(t *testing.T) { // hazard 26
 		t.Parallel()
 		for _, policy := range []string{"volatile-ttl", "volatile-lru", "allkeys-lru", "allkeys-random"} {
 			server := testserver.StartRedis(t, append(fit, "--maxmemory-policy", policy)...)
@@ -86,9 +86,9 @@ func TestCheck(t *testing.T) {
 			})
 		}
 		clock.Step(40 * time.Second)
-		becomes("40s ahead of this machine's")
+		becomes("40 s ahead of this machine's")
 		clock.Step(-2 * time.Hour)
-		becomes("1h59m20s behind this machine's")
+		becomes("1 hour 59 minutes 20 s behind this machine's")
 	})
 	t.Run("several faults at once", func(t *testing.T) {
 		t.Parallel()
@@ -142,8 +142,8 @@ func TestCheck(t *testing.T) {
 			}
 		})
 		says(t, newStore(t, client), "lead to several servers", "WithProxy")
-		// Check can find another fault, because the wake-up can be sent to a server without
-		// listeners.
+		// Check can find another fault, because the wake-up can be sent to a server
+		// without listeners.
 		if err := newStore(t, client, redisstore.WithProxy()).Check(t.Context()); err != nil && strings.Contains(err.Error(), "lead to") {
 			t.Errorf("with WithProxy: got %v, want nothing of that", err)
 		}

@@ -129,7 +129,7 @@ func TestErrorReplies(t *testing.T) {
 		"a closed connection": testserver.CloseRequest, "a closed connection after the call": testserver.CloseReply,
 		"a reply that is not RESP": testserver.GarbageReply, "a reply of another shape": testserver.UnrelatedReply,
 	} {
-		t.Run(name+", unknown outcome", func(t *testing.T) {
+		t.Run(name+" unknown outcome", func(t *testing.T) {
 			lock := claimed()
 			r.proxy.Inject(testserver.Match{Script: "acquire", Arg: lock.Lease}, action)
 			_, err := r.store.Acquire(t.Context(), lock)
@@ -170,7 +170,8 @@ func TestErrorReplies_Connections(t *testing.T) {
 func connectionsAfter(t *testing.T, server *testserver.Redis, reply string, displaced bool, call func(*redisstore.Store, store.Claim) error) {
 	t.Helper()
 	r := newRig(t, server, func(o *redis.Options) {
-		o.ContextTimeoutEnabled, o.ReadTimeout = false, time.Minute // a late call closes no connection
+		// A late call closes no connection.
+		o.ContextTimeoutEnabled, o.ReadTimeout = false, time.Minute
 	})
 	c := claimed()
 	acquire(t, r.store, c)

@@ -36,7 +36,7 @@ func TestAcquire_ColdPool(t *testing.T) {
 			_, err = l.Acquire(t.Context(), key, core.TTL(3*time.Second), core.Wait(0))
 			wantIs(t, "acquire", err, store.ErrUnavailable)
 			wantIs(t, "acquire", err, context.DeadlineExceeded)
-			if want := "no answer within 500 ms, the limit of a call where the TTL is 3s"; err == nil || !strings.Contains(err.Error(), want) {
+			if want := "no answer within 500 ms, the limit of a call where the TTL is 3 s"; err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("got %v, want %q", err, want)
 			}
 			proxy.Delay(20 * time.Millisecond)

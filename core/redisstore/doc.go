@@ -63,14 +63,14 @@
 // script can leave an expired lease in a hash for up to a second, if no answer depends on
 // the lease.
 //
-// Times are on the server's clock. The time of an entry's last write is in microseconds.
-// The length of an entry, and the deadlines of records and waiters, are in milliseconds.
-// If the time of the last write is in the future, the clock was set back. The length of
-// such an entry starts again, so a dead holder's key is still free after its TTL.
-// Records last longer in this case. The key expires with its last entry, but not before
-// the clock has passed the tokens of the last grant. So a release can leave the key with
-// only these tokens, usually for 2 ms. Expired entries are deleted when the key is next
-// used.
+// Times are on the server's clock. The time of an entry's last write is in
+// microseconds. The length of an entry, and the deadlines of records and waiters, are
+// in milliseconds. If the time of the last write is in the future, the clock was set
+// back. The length of such an entry starts again, so a dead holder's key is still free
+// after its TTL. Records last longer in this case. The key expires with its last entry,
+// or up to a second later if it is a hash. It does not expire before the clock has
+// passed the tokens of the last grant. So a release can leave the key with only these
+// tokens, usually for 2 ms. Expired entries are deleted when the key is next used.
 //
 // A record takes memory for as long as it is retained: at most 1.25 times the length of
 // its value, plus 400 bytes. Each call on the key reads the whole record, and usually
@@ -95,8 +95,8 @@
 //
 // The server must not evict keys: maxmemory-policy noeviction. A server out of memory
 // refuses new locks, but still extends and releases held locks, and saves and returns
-// records. The server should save to disk: appendonly yes. Otherwise a restart forgets
-// every lock and every record.
+// records. The server should save to disk: appendonly yes. Without persistence a
+// restart forgets every lock and every record.
 //
 // core/redisstore/README.md lists the rights of the users under "Rights and settings".
 // Check reports missing rights.
@@ -108,38 +108,40 @@
 // of several servers can send the TIME to another server than the one that stores the
 // key. WithProxy avoids this TIME.
 //
-// The client never retries an acquire, an extension or a release, whatever its settings.
-// Otherwise a retry after a lost reply would find the Store's own lock and report it as
-// busy. A call returns when its context is done, whatever the client's time-outs. If a
-// caller leaves before the reply, the connection returns to the pool when the client's
-// read time-out has passed. With ContextTimeoutEnabled the connection returns at the
-// context's deadline. Set ContextTimeoutEnabled, so that a hung server blocks no
-// connection for longer than a call lasts. If a hook abandons a call that is not written
-// yet, the call is never written. If the caller leaves before its call is written, the
-// call is never written either, unless it is already in a pipeline with others.
+// The client never retries an acquire, an extension or a release, whatever its
+// settings. Otherwise a retry after a lost reply would find the Store's own lock and
+// report it as busy. A call returns when its context is done, whatever the client's
+// time-outs. If a caller leaves before the reply, the connection stays in use until the
+// reply arrives, at most for the client's read time-out. With ContextTimeoutEnabled it
+// stays in use at most until the context's deadline. Set ContextTimeoutEnabled, so that
+// a hung server blocks no connection for longer than a call lasts. If a hook abandons a
+// call that is not written yet, the call is never written. If the caller leaves before
+// its call is written, the call is never written either. The exception is a call that
+// is already in a pipeline with others.
 //
 // Calls that arrive while another call is in flight are sent together. Their pipelines
 // use up to four connections, and a few more if a connection has become silent. The
 // Store reuses commands after they have returned. So a hook must not keep a command
 // after the hook has returned. A hook may keep the result of Clone.
 //
-// With ContextTimeoutEnabled, a call whose context is never done runs on its caller's
-// goroutine if no other call is in flight. Such a call can take longer than two seconds
-// if hooks, a Limiter, a dialer, OnConnect or a credentials provider of the client
-// ignore their context. At most one call at a time is delayed like this. After a delay
-// of more than four seconds, no call runs on its caller's goroutine for a minute.
+// With ContextTimeoutEnabled, a call whose context is never done can run on its
+// caller's goroutine. It does so if no other call is in flight. Such a call can take
+// longer than two seconds if hooks, a Limiter, a dialer, OnConnect or a credentials
+// provider of the client ignore their context. At most one call at a time is delayed
+// like this. After a delay of more than four seconds, no call runs on its caller's
+// goroutine for a minute.
 //
-// The Store calls scripts by their digest. If a server does not know a script, which can
-// occur at any time, the Store sends the script's text. The first argument of a script
-// begins with the operation, for readers of SLOWLOG or MONITOR.
+// The Store calls scripts by their digest. If a server does not know a script, the
+// Store sends the script's text. A server can forget its scripts at any time. The first
+// argument of a script begins with the operation, for readers of SLOWLOG or MONITOR.
 //
 // A load balancer may forget idle connections without notifying either side. After a
 // call that took too long, the Store sends a PING over each idle connection of the
-// client, at most once in four seconds. In the meantime calls use new connections. The
-// client closes a silent connection when its PING times out. If no connection is idle,
-// the PING opens one, because the call may have had too little time to connect. Set
-// ConnMaxIdleTime below the load balancer's idle time-out, to avoid such calls. The
-// default of go-redis is 30 minutes.
+// client, at most once in four seconds. It leaves two connections of the main pool to
+// calls. In the meantime calls use new connections. The client closes a silent
+// connection when its PING times out. If no connection is idle, the PING opens one. The
+// call may have had too little time to connect. Set ConnMaxIdleTime below the load
+// balancer's idle time-out, to avoid such calls. The default of go-redis is 30 minutes.
 //
 // After a failover the client's address may lead to another server, while its
 // connections still lead to the former server. If a server answers LOADING, MASTERDOWN,
@@ -173,8 +175,9 @@
 // Plain keys have no fencing tokens, and WithRedisson describes those of Redisson's
 // locks. Other tokens are at least the server's clock in microseconds. So tokens grow
 // with every grant of a key, across release, expiry and failover. Tokens can decrease
-// only if the clock is set back in one of three states: the key is absent, the key has
-// only a tombstone, or a lock's SET is done and its TIME is not. If another program
-// deletes the key between SET and TIME, the deleted lock's token can be higher than the
-// next holder's token. See core/PROOF.md.
+// only if the clock is set back at one of three times: while the key is absent, while
+// it has only a tombstone, or between a lock's SET and its TIME. A failover to a server
+// whose clock is behind has the same effect. If another program deletes the key between
+// SET and TIME, the deleted lock's token can be higher than the next holder's token.
+// See core/PROOF.md.
 package redisstore

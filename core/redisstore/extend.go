@@ -8,7 +8,9 @@ import (
 )
 
 // Extend implements store.Store. It extends all claims of one server in one round trip.
-// It calls the servers in parallel, so that a hung server does not delay the results of
+// If the server does not know the script, one claim takes one more round trip, and
+// several claims take two more. A claim whose slot has moved also takes one more. It
+// calls the servers in parallel, so that a hung server does not delay the results of
 // the others. When ctx is done or two seconds have passed, Extend returns the results
 // that have arrived, and errors for the other claims.
 func (s *Store) Extend(ctx context.Context, claims []store.Claim) []store.Extension {
@@ -38,7 +40,6 @@ func (s *Store) Extend(ctx context.Context, claims []store.Claim) []store.Extens
 	return answers
 }
 
-// extended reads the outcome of one extension.
 func (s *Store) extended(ctx context.Context, r pipeline.Result) error {
 	if r.Err != nil {
 		return s.failure(ctx, "extend", r.Err)

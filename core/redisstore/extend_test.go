@@ -17,8 +17,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestExtendInHalfACluster extends the holds in one half of a Cluster while the other
-// half is unknown or silent.
+// TestExtendInHalfACluster extends the holds in one part of a Cluster while another
+// part is unknown or silent.
 func TestExtendInHalfACluster(t *testing.T) {
 	t.Parallel()
 	batchOf := func(n int) []store.Claim {
@@ -33,7 +33,8 @@ func TestExtendInHalfACluster(t *testing.T) {
 		node := testserver.StartRedis(t, "--cluster-enabled", "yes", "--cluster-require-full-coverage", "no")
 		node.AddSlots(0, 8191)
 		testserver.Eventually(t, soon, "the cluster is up", func() bool {
-			return testclient.Redis(t, node.Addr).Set(t.Context(), "{06S}", "", 0).Err() == nil // slot 0
+			// The key {06S} is in slot 0.
+			return testclient.Redis(t, node.Addr).Set(t.Context(), "{06S}", "", 0).Err() == nil
 		})
 		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{node.Addr}})
 		t.Cleanup(func() { client.Close() })
@@ -64,9 +65,9 @@ func TestExtendInHalfACluster(t *testing.T) {
 	})
 	for way, edit := range map[string]func(*redis.ClusterOptions){
 		"context on the socket": func(o *redis.ClusterOptions) { o.ContextTimeoutEnabled = true },
-		"defaults":              func(o *redis.ClusterOptions) {},
+		"default options":       func(o *redis.ClusterOptions) {},
 	} {
-		t.Run("hanging node, "+way, func(t *testing.T) {
+		t.Run("hanging node "+way, func(t *testing.T) {
 			t.Parallel()
 			cluster := testserver.StartCluster(t, false)
 			o := &redis.ClusterOptions{Addrs: []string{cluster.Nodes[0].Addr}}

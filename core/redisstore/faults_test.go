@@ -282,7 +282,7 @@ func hit(t testing.TB, f *testserver.Fault, call func() error) error {
 
 // whenFired runs call with a context that is canceled some time after the fault has
 // fired. It fails the test unless call then returns soon. The context's cause is the
-// error of another call, and call must not take that error for its own answer.
+// error of another call. call must not take that error for its own answer.
 func whenFired(t testing.TB, f *testserver.Fault, later time.Duration, call func(ctx context.Context) error) error {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(context.Background())
@@ -319,7 +319,6 @@ func (r *rig) calls(t testing.TB) int {
 	return statOf(info, "eval") + statOf(info, "evalsha") + statOf(info, "set")
 }
 
-// sentOnce fails the test unless the script was called once for c.
 func sentOnce(t testing.TB, r *rig, script string, c store.Claim) {
 	t.Helper()
 	if n := r.proxy.Count(testserver.Match{Script: script, Arg: c.Lease}); n != 1 {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/keystate"
+	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 )
@@ -26,12 +27,10 @@ import (
 func TestFormsAgree(t *testing.T) {
 	t.Parallel()
 	testserver.RequireLua(t)
-	seeds, batch := uint64(100), uint64(100)
-	switch {
-	case os.Getenv("LONG") == "1":
-		seeds = 20_000
-	case testing.Short():
-		seeds, batch = 10, 10
+	batch := uint64(tally.AllTrials(100))
+	seeds := batch
+	if os.Getenv("LONG") == "1" {
+		seeds *= 200
 	}
 	for first := uint64(0); first < seeds; first += batch {
 		var steps bytes.Buffer
@@ -73,6 +72,9 @@ func newFormsFuzz(seed uint64) *formsFuzz {
 			Lease: fmt.Sprint("L", i), Owner: f.owner(), Weight: 1, Limit: store.All, Fair: f.one(3),
 		})
 		c := &f.claims[i]
+		if f.one(2) {
+			c.Owner = c.Lease
+		}
 		switch f.IntN(8) {
 		case 0:
 			c.Weight = store.All
@@ -90,9 +92,9 @@ func newFormsFuzz(seed uint64) *formsFuzz {
 
 func (f *formsFuzz) one(in int) bool { return f.IntN(in) == 0 }
 
-func (f *formsFuzz) owner() string { return fmt.Sprint("O", f.IntN(7)) }
+// owner draws an owner, which can have the name of a lease.
+func (f *formsFuzz) owner() string { return fmt.Sprint([]string{"O", "L"}[f.IntN(2)], f.IntN(7)) }
 
-// lasts draws the lifetime of an entry.
 func (f *formsFuzz) lasts() time.Duration {
 	all := []int{1, 5, 50, 700, 3_000, 9_000, 30_000, 60_000, 60_000, 300_000}
 	return time.Duration(all[f.IntN(len(all))]) * time.Millisecond
@@ -158,7 +160,7 @@ func (f *formsFuzz) next(acquires int) (name string, argv []any, outcome string)
 func (f *formsFuzz) acquire() (string, []any, string) {
 	c := f.claims[f.IntN(len(f.claims))]
 	if f.one(10) { // a duplicate claim can differ
-		c.Weight = []int64{1, 2, store.All}[f.IntN(3)]
+		c.Weight = []int64{1, 2, c.Weight}[f.IntN(3)]
 		c.Limit = max(c.Limit, c.Weight)
 	}
 	if f.one(10) {

@@ -16,7 +16,6 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// reply converts bytes to a server's reply of any form.
 func reply(b []byte, depth int) (v any, rest []byte) {
 	if len(b) == 0 {
 		return nil, nil
@@ -198,8 +197,8 @@ func FuzzPush(f *testing.F) {
 	})
 }
 
-// FuzzInfo parses any reply of INFO without a panic. A reply that no server would send
-// must not make the server fit.
+// FuzzInfo parses any reply of INFO without a panic. A reply without online replicas,
+// and the reply of a replica, must make the server unfit.
 func FuzzInfo(f *testing.F) {
 	for _, text := range []string{
 		"", "redis_version:7.0.15\r\nrole:master\r\n", "redis_version:6.1.9\r\n", "redis_version:6\r\n", "redis_version:a.b.c\r\n",

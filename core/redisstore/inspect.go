@@ -15,7 +15,7 @@ import (
 
 // Look implements store.Inspector. It takes one round trip, and a second one if the
 // server does not know the script. It does not transfer the value of a record. Look
-// fails if the key has a value that no Store wrote.
+// fails if the value of the key is not that of a lock.
 //
 // Holds of plain keys, and holds of Redisson itself, have neither an age nor a process.
 // An ID is a digest. A reader who can guess another client's owner can check the guess
@@ -30,9 +30,9 @@ func (s *Store) Look(ctx context.Context, key string) (store.State, error) {
 }
 
 // Revoke implements store.Inspector in two steps: it finds the hold, and releases it by
-// its lease. The ID of a hold is never reused, except the ID of a hold of Redisson
-// itself, which identifies the thread. keep also works with WithPlainKeys and
-// WithRedisson.
+// its lease. The ID of a hold of the kit is never reused. The ID of a hold of Redisson
+// identifies its thread, and the ID of another client's plain key identifies the owner.
+// keep also works with WithPlainKeys and WithRedisson.
 func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration) error {
 	const op, name = "revoke", "redisstore: revoke"
 	if err := claims.CheckKey(name, key, s.foreign()); err != nil {
@@ -84,7 +84,6 @@ func (s *Store) view(ctx context.Context, op, key string) (view, error) {
 	return v, nil
 }
 
-// readView reads the answer about one key.
 func (s *Store) readView(key string, a answer) (view, bool) {
 	texts := make([]string, 0, len(a.list))
 	for i, v := range a.list {

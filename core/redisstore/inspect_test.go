@@ -39,7 +39,6 @@ func walk(t testing.TB, s *redisstore.Store, most int) (all []store.State, pages
 	}
 }
 
-// countingConn counts the bytes that are read from it.
 type countingConn struct {
 	net.Conn
 	read *atomic.Int64
@@ -135,7 +134,7 @@ func TestRightsOfAnInspector(t *testing.T) {
 			t.Errorf("plain, without the right to get: got %v, want %v that names it alone", err, store.ErrUnavailable)
 		}
 	}
-	held := forms["fields"]()
+	held := forms["hash fields"]()
 	acquire(t, s, held)
 	for _, missing := range []string{"scan", "mget"} {
 		less := without(missing)
@@ -213,7 +212,8 @@ func TestList_KeysWithoutLocks(t *testing.T) {
 		want[c.Key] = true
 		acquire(t, s, c)
 	}
-	// These keys match the pattern, but are not locks.
+	// These keys are not locks. The first one matches only if the prefix is read as a
+	// pattern.
 	server.Do("SET", "locks:lk2:{not ours}", "1 2 a b")
 	server.Do("SET", prefix+"lk2:{order:text}", "hello")
 	server.Do("RPUSH", prefix+"lk2:{order:list}", "a")
@@ -238,8 +238,7 @@ func TestList_KeysWithoutLocks(t *testing.T) {
 	if pages < 3 { // one call does not walk over all of them
 		t.Errorf("there were %d pages", pages)
 	}
-	// The walk stops when its context is done, and another call continues at its
-	// cursor.
+	// The walk stops when its context is done.
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stop := errors.New("stopped")
 	hook.then = func(n int) { cancel(stop) }
@@ -370,7 +369,8 @@ func (r *rig) holdsBackTime(t *testing.T, c store.Claim, meanwhile func()) (gran
 	f.Await(t)
 	meanwhile()
 	next = acquire(t, r.direct, claimOf(c.Key))
-	time.Sleep(20 * time.Millisecond) // the token of a hold that a script has read can be 2 ms ahead
+	// The token of a hold that a script has read can be 2 ms ahead.
+	time.Sleep(20 * time.Millisecond)
 	f.Deliver()
 	granted = <-got
 	wantIs(t, "extend", extend(r.store, c), store.ErrLost)

@@ -18,9 +18,9 @@ func TestLateAcquire(t *testing.T) {
 	server := testserver.StartRedis(t)
 	asks := testclient.Redis(t, server.Addr)
 	for name, opts := range map[string][]redisstore.Option{
-		"usual:":    nil,
-		"plain:":    {redisstore.WithPlainKeys()},
-		"redisson:": {redisstore.WithRedisson()},
+		"usual":    nil,
+		"plain":    {redisstore.WithPlainKeys()},
+		"redisson": {redisstore.WithRedisson()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -57,7 +57,8 @@ func TestLayout(t *testing.T) {
 				w := claimOf(c.Key)
 				w.Wait = true
 				_, err := r.direct.Acquire(t.Context(), w)
-				for errors.Is(err, store.ErrUnavailable) && t.Context().Err() == nil { // the machine was too slow
+				// If the machine was too slow, the acquire is repeated.
+				for errors.Is(err, store.ErrUnavailable) && t.Context().Err() == nil {
 					_, err = r.direct.Acquire(t.Context(), w)
 				}
 				if !errors.Is(err, store.ErrBusy) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/core/internal/clock"
 	"github.com/lockkit/lockkit/core/internal/inspection"
 	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
 	"github.com/lockkit/lockkit/core/store"
@@ -23,7 +24,7 @@ const (
 	scanSteps = 50   // the maximum number of steps in one call of List
 	scanPause = time.Millisecond
 
-	viewsAtOnce = 128 // the number of keys in one pipeline
+	viewsAtOnce = 128 // the maximum number of keys in one pipeline
 )
 
 // List implements store.Inspector by SCAN. It walks over all keys of the server's
@@ -74,14 +75,13 @@ func (s *Store) List(ctx context.Context, after string, most int) (page []store.
 			break
 		}
 		count = min(2*count, scanCount)
-		if err := pause(ctx, scanPause); err != nil {
+		if err := clock.Sleep(ctx, scanPause); err != nil {
 			return nil, "", s.unanswered(ctx, op, err)
 		}
 	}
 	return page, strings.TrimSpace(masters[at].address + " " + strconv.FormatUint(cursor, 10)), nil
 }
 
-// parseCursor reads a cursor of List.
 func parseCursor(after string) (address string, cursor uint64, err error) {
 	if after == "" {
 		return "", 0, nil
@@ -96,7 +96,6 @@ func parseCursor(after string) (address string, cursor uint64, err error) {
 	return address, cursor, nil
 }
 
-// scanner sends SCAN.
 type scanner interface {
 	Scan(ctx context.Context, cursor uint64, match string, count int64) *redis.ScanCmd
 }
@@ -189,16 +188,4 @@ func (s *Store) answered(key string, r pipeline.Result) (v view, ok bool, err er
 	}
 	v, ok = s.readView(key, a)
 	return v, ok, nil
-}
-
-// pause waits for the duration d. It returns the cause of ctx if ctx is done earlier.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

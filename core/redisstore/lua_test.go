@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/redisstore"
 	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
@@ -46,12 +47,15 @@ func newLuaRecorder(t *testing.T, addr string) *luaRecorder {
 	return r
 }
 
-// luaLiteral returns text as a literal of Lua.
 func luaLiteral(text string) string {
 	var b strings.Builder
 	b.WriteByte('"')
 	for i := range len(text) {
-		fmt.Fprintf(&b, `\%03d`, text[i])
+		if c := text[i]; c <= ' ' || c > '~' || c == '"' || c == '\\' {
+			fmt.Fprintf(&b, `\%03d`, c)
+		} else {
+			b.WriteByte(c)
+		}
 	}
 	return b.String() + `"`
 }
@@ -188,6 +192,7 @@ func TestScriptsInLua54(t *testing.T) {
 			func() { _, _ = silent.Acquire(t.Context(), c) },
 			func() { _, _ = silent.Acquire(t.Context(), w) },
 			func() { _, _ = silent.Acquire(t.Context(), shared(claimOf(c.Key))) },
+			func() { _, _ = silent.Look(t.Context(), c.Key) },
 			func() { _ = silent.Release(t.Context(), c) },
 			func() { _, _ = silent.Acquire(t.Context(), w) },
 			func() { _ = silent.Release(t.Context(), w) },
@@ -218,7 +223,7 @@ func TestScriptsInLua54(t *testing.T) {
 	keeps.Keep = time.Millisecond
 	_, _ = plain.Acquire(t.Context(), plainly)
 	starts := luaStarts()
-	for seed := range uint64(80) {
+	for seed := range uint64(tally.AllTrials(80)) {
 		p := newCast(seed, calls, listens)
 		k := &twin{key: "lua:" + strconv.FormatUint(seed, 10)}
 		key := stored(store.Claim{Key: k.key})
@@ -275,8 +280,6 @@ func TestScriptsInLua54(t *testing.T) {
 	}
 }
 
-// recordRedisson records the scripts of Redisson's locks, on keys that the Store holds
-// and on keys that Redisson holds.
 func recordRedisson(t *testing.T, r *luaRecorder) {
 	t.Helper()
 	s := newStore(t, testclient.Redis(t, r.proxy.Addr), redisstore.WithRedisson())

@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"context"
+	"errors"
 	"net"
 	"slices"
 	"sync"
@@ -12,39 +13,83 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/core/proof/tally"
+	"github.com/lockkit/lockkit/core/redisstore"
 	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/storetest"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // TestStoreOnMiniredis runs the suite on miniredis, which users' tests and the examples
-// embed. The suite then proves nothing about a real server, but the store has to work on
-// miniredis. Each case runs in virtual time with its own server.
+// embed. The suite then proves nothing about a real server, but the store has to work
+// on miniredis.
 func TestStoreOnMiniredis(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes a minute of a processor")
-	}
+	tally.ProofOnly(t)
 	t.Parallel()
 	storetest.Run(t, storetest.Harness{
 		New: func(t testing.TB) func() store.Store {
-			server := miniredis.NewMiniRedis()
-			server.ClockTTL(true)
-			t.Cleanup(server.Close)
-			return func() store.Store {
-				return newStore(t, testclient.Redis(t, "127.0.0.1:6379", func(o *redis.Options) {
-					o.Dialer = func(context.Context, string, string) (net.Conn, error) {
-						conn, err := server.Dial()
-						if err != nil {
-							return nil, err
-						}
-						return newWire(conn), nil
-					}
-				}))
-			}
+			connect := onMiniredis(t)
+			return func() store.Store { return connect() }
 		},
 		Unit: 200 * time.Millisecond,
 		Wrap: synctest.Test, Without: []storetest.Feature{storetest.SameToken},
 	})
+}
+
+// TestScene_OnMiniredis makes calls of many kinds on miniredis. TestStoreOnMiniredis
+// makes more of them.
+func TestScene_OnMiniredis(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := onMiniredis(t)()
+		for _, st := range append(scene(s, "miniredis", false), scene(s, "miniredis:fields", true)...) {
+			if err := st.do(); !errors.Is(err, st.want) {
+				t.Errorf("%s: got %v, want %v", st.name, err, st.want)
+			}
+		}
+		handedOver(t, s, s)
+	})
+}
+
+// onMiniredis starts a miniredis, and returns a function that creates a Store on it.
+func onMiniredis(t testing.TB) func() *redisstore.Store {
+	server := &inMemory{server: miniredis.NewMiniRedis()}
+	server.server.ClockTTL(true)
+	t.Cleanup(server.close)
+	return func() *redisstore.Store {
+		return newStore(t, testclient.Redis(t, "127.0.0.1:6379", func(o *redis.Options) {
+			o.Dialer = server.dial
+		}))
+	}
+}
+
+// inMemory is a miniredis without a port. go-redis can dial after its client is closed.
+// Such a dial must neither race with the server's Close nor start the server again.
+type inMemory struct {
+	server *miniredis.Miniredis
+
+	mu     sync.Mutex
+	closed bool
+}
+
+func (m *inMemory) dial(context.Context, string, string) (net.Conn, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return nil, net.ErrClosed
+	}
+	conn, err := m.server.Dial()
+	if err != nil {
+		return nil, err
+	}
+	return newWire(conn), nil
+}
+
+func (m *inMemory) close() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closed = true
+	m.server.Close()
 }
 
 // wire is one end of a net.Pipe with a buffer for written bytes, as a socket has.

@@ -33,12 +33,13 @@ func TestNewRefuses(t *testing.T) {
 		opts   []redisstore.Option
 		says   string
 	}{
-		"no client":                          {nil, nil, "nil"},
-		"a nil client":                       {(*redis.Client)(nil), nil, "nil"},
-		"a nil cluster client":               {(*redis.ClusterClient)(nil), nil, "nil"},
-		"a ring":                             {ring, nil, "Ring"}, // hazard 35
-		"a nil ring":                         {(*redis.Ring)(nil), nil, "Ring"},
-		"reads from replicas":                {cluster(func(o *redis.ClusterOptions) { o.ReadOnly = true }), nil, "replicas"}, // hazard 37
+		"no client":            {nil, nil, "nil"},
+		"a nil client":         {(*redis.Client)(nil), nil, "nil"},
+		"a nil cluster client": {(*redis.ClusterClient)(nil), nil, "nil"},
+		"a ring":               {ring, nil, "Ring"}, // hazard 35
+		"a nil ring":           {(*redis.Ring)(nil), nil, "Ring"},
+		// hazard 37
+		"reads from replicas":                {cluster(func(o *redis.ClusterOptions) { o.ReadOnly = true }), nil, "replicas"},
 		"routing by latency":                 {cluster(func(o *redis.ClusterOptions) { o.RouteByLatency = true }), nil, "replicas"},
 		"random routing":                     {cluster(func(o *redis.ClusterOptions) { o.RouteRandomly = true }), nil, "replicas"},
 		"a long prefix":                      {client, []redisstore.Option{redisstore.WithPrefix(strings.Repeat("x", 257))}, "257 bytes"},
@@ -46,7 +47,7 @@ func TestNewRefuses(t *testing.T) {
 		"a prefix with a control character":  {client, []redisstore.Option{redisstore.WithPrefix("a\n")}, "control"},
 		"a prefix without UTF-8":             {client, []redisstore.Option{redisstore.WithPrefix("\xff")}, "UTF-8"},
 		"no replicas":                        {client, []redisstore.Option{redisstore.WithReplicas(0, time.Second)}, "0 replicas"},
-		"no time for replicas":               {client, []redisstore.Option{redisstore.WithReplicas(1, 0)}, "within 0s"},
+		"no time for replicas":               {client, []redisstore.Option{redisstore.WithReplicas(1, 0)}, "within 0 s"},
 		"replica timeout above read timeout": {client, []redisstore.Option{redisstore.WithReplicas(1, time.Minute)}, "read timeout"},
 		"a nil option":                       {client, []redisstore.Option{nil}, "option is nil"},
 	} {
@@ -63,7 +64,8 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// TestInvalidClaim_NotSent checks that an invalid claim is refused before anything is sent.
+// TestInvalidClaim_NotSent checks that an invalid claim is refused before anything is
+// sent.
 func TestInvalidClaim_NotSent(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -92,7 +94,7 @@ func TestInvalidClaim_NotSent(t *testing.T) {
 		"no weight":                   {func(c *store.Claim) { c.Weight = 0 }, store.ErrInvalid, false},
 		"more weight than the limit":  {func(c *store.Claim) { c.Weight, c.Limit = 3, 2 }, store.ErrInvalid, false},
 		"a limit above all":           {func(c *store.Claim) { c.Limit = store.All + 1 }, store.ErrInvalid, false},
-		"a token above 2^53":          {func(c *store.Claim) { c.MinToken = 1 << 60 }, store.ErrInvalid, false},
+		"a token beyond floats":       {func(c *store.Claim) { c.MinToken = 1 << 60 }, store.ErrInvalid, false},
 		"a token for a reader":        {func(c *store.Claim) { c.MinToken, c.Weight = 1, 1 }, store.ErrUnsupported, false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -31,7 +31,7 @@ type identity struct {
 }
 
 // Node implements store.Node for a *redis.Client. It sends INFO, which needs the right
-// +info. Node remembers the answer, and sends INFO again only after the client has
+// +info. Node remembers the answer. It sends INFO again only after the client has
 // dialed again, once for all concurrent callers. A hook on the client counts the dials.
 // Node does not notice a proxy that replaces the server behind open connections. Node
 // fails with store.ErrUnsupported for any other client, without the right, and if the
@@ -81,7 +81,6 @@ func (s *Store) info(ctx context.Context, client *redis.Client) (store.NodeInfo,
 	return info, nil
 }
 
-// parseNode parses the reply of INFO.
 func parseNode(text string) (store.NodeInfo, bool) {
 	var info store.NodeInfo
 	aged := false

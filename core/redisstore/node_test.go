@@ -15,7 +15,6 @@ import (
 
 var infoCommand = testserver.Match{Command: "info"}
 
-// nodeBehind returns a server, a proxy in front of it, and a store through the proxy.
 func nodeBehind(t *testing.T) (*testserver.Redis, *testserver.Proxy, *redisstore.Store) {
 	t.Helper()
 	server := testserver.StartRedis(t)
@@ -55,7 +54,8 @@ func TestNode_AskedOnce(t *testing.T) {
 	held.Await(t)
 	held.Deliver()
 	all.Wait()
-	// The first INFO opens a connection, so the callers ask once more. Later no INFO is sent.
+	// The first INFO opens a connection, so the callers ask once more. Later no INFO is
+	// sent.
 	if asked := p.Count(infoCommand); asked > 3 {
 		t.Errorf("the server was asked %d times by %d callers", asked, n)
 	}
@@ -86,8 +86,8 @@ func TestNode_Restart(t *testing.T) {
 	})
 }
 
-// TestNode_CallerLeaves makes a caller leave while its inquiry is in
-// flight. Another caller that shared the inquiry must ask again.
+// TestNode_CallerLeaves makes a caller leave while its inquiry is in flight. Another
+// caller that waits for the answer must then ask itself.
 func TestNode_CallerLeaves(t *testing.T) {
 	t.Parallel()
 	_, p, s := nodeBehind(t)

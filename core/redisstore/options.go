@@ -7,6 +7,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/lockkit/lockkit/core/internal/words"
 	"github.com/lockkit/lockkit/core/store"
 )
 
@@ -80,11 +81,11 @@ func WithPlainKeys() Option {
 // acquire arrived is not refused, and can hold the key for one TTL.
 //
 // Redisson's limits apply. Use a name for an RLock or for a read-write lock, never for
-// both, because Redisson admits readers and writers while an RLock is held. A hold of
-// this Store excludes the waiters of a fair lock, but an acquire of this Store can
-// overtake them. Tokens repeat if the counter is lost, by a failover or by RFencedLock's
-// delete. If the server's clock is set back, the hold of a process that died lasts
-// longer by the same amount.
+// both. Redisson admits readers and writers while an RLock is held. A hold of this
+// Store excludes the waiters of a fair lock, but an acquire of this Store can overtake
+// them. Tokens repeat if the counter is lost, by a failover or by RFencedLock's delete.
+// If the server's clock is set back, the hold of a dead process lasts longer by the
+// same amount.
 func WithRedisson() Option {
 	return func(c *config) { c.redisson = true }
 }
@@ -115,10 +116,10 @@ func WithoutScriptedWakeUps() Option {
 // WithReplicas makes Acquire wait for at most timeout until n replicas have received
 // the grant. By default Acquire does not wait for replicas. If fewer than n replicas
 // have received the grant, the grant is released and Acquire fails with
-// store.ErrUnavailable. If that release fails too, the error reports an unknown outcome,
-// and acquires of the lease fail until the grant has expired. n is at least 1. The
-// timeout is at least 1 ms, is rounded down to milliseconds, and must be shorter than
-// the client's read time-out.
+// store.ErrUnavailable. If that release fails too, the error reports an unknown
+// outcome. Acquires of the lease then fail until the grant has expired. n is at least
+// 1. The timeout is at least 1 ms, is rounded down to milliseconds, and must be shorter
+// than the client's read time-out.
 //
 // WithReplicas needs a *redis.Client or a *redis.ClusterClient. Extend and Release do
 // not wait for replicas, except a Release with a record. If too few replicas have the
@@ -127,7 +128,6 @@ func WithReplicas(n int, timeout time.Duration) Option {
 	return func(c *config) { c.acks, c.replicas, c.ackWait = true, n, timeout }
 }
 
-// check returns an error for invalid options.
 func (c *config) check() error {
 	switch {
 	case len(c.prefix) > maxPrefix:
@@ -141,7 +141,7 @@ func (c *config) check() error {
 	case !c.foreign() && strings.ContainsAny(c.prefix, "{}"):
 		return fmt.Errorf("redisstore: new: prefix %q contains a brace: %w", c.prefix, store.ErrInvalid)
 	case c.acks && (c.replicas < 1 || c.ackWait < time.Millisecond):
-		return fmt.Errorf("redisstore: new: %d replicas within %v (at least 1 replica and 1 ms): %w", c.replicas, c.ackWait, store.ErrInvalid)
+		return fmt.Errorf("redisstore: new: %d replicas within %s (at least 1 replica and 1 ms): %w", c.replicas, words.Duration(c.ackWait), store.ErrInvalid)
 	}
 	return nil
 }

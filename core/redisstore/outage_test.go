@@ -36,7 +36,6 @@ func (d *dialed) edit(o *redis.Options) {
 	}
 }
 
-// learn makes acquires until the store knows that its server is down.
 func learn(t *testing.T, s store.Store) {
 	t.Helper()
 	testserver.Eventually(t, soon, "the store knows that its server is down", func() bool {
@@ -119,12 +118,12 @@ func back(t *testing.T, s store.Store) {
 	t.Logf("the first acquire: %v", time.Since(start))
 }
 
-// TestOutage takes servers down in several ways (hazard 23). Callers fail at once, and
-// acquires are granted as soon as the server answers.
+// TestOutage takes servers down in several ways (hazard 23). While the outage is known,
+// acquires are refused without a request. After the outage they are granted again.
 func TestOutage(t *testing.T) {
 	t.Parallel()
 	for name, opts := range map[string][]redisstore.Option{"hash": nil, "plain": {redisstore.WithPlainKeys()}, "redisson": {redisstore.WithRedisson()}} {
-		t.Run(name+": connections are refused", func(t *testing.T) {
+		t.Run(name+" connections are refused", func(t *testing.T) {
 			t.Parallel()
 			server := testserver.StartRedis(t)
 			var d dialed
@@ -187,7 +186,8 @@ func TestOutage(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			testserver.Eventually(t, soon, "the error says it", func() bool { // on a busy machine it can be late
+			// On a busy machine the error can be late.
+			testserver.Eventually(t, soon, "the error says it", func() bool {
 				ctx, cancel := context.WithTimeout(t.Context(), limit)
 				defer cancel()
 				_, err := l.Acquire(ctx, "order:1", core.TTL(ttl))
@@ -273,7 +273,7 @@ func TestOutage(t *testing.T) {
 		})
 	})
 	for name, opts := range map[string][]redisstore.Option{"hash": nil, "redisson": {redisstore.WithRedisson()}} {
-		t.Run("waiters during and after outage: "+name, func(t *testing.T) {
+		t.Run("waiters during and after outage "+name, func(t *testing.T) {
 			t.Parallel()
 			server := testserver.StartRedis(t)
 			asks := testclient.Redis(t, server.Addr)

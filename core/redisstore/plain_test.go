@@ -37,7 +37,6 @@ func TestPlainKeys(t *testing.T) {
 			t.Errorf("the key lives for %v, want about %v", left, about)
 		}
 	}
-	// theirs sets the key like another program.
 	theirs := func(t *testing.T, c store.Claim, ttl time.Duration) {
 		t.Helper()
 		if err := asks.Set(t.Context(), name(c), "theirs", ttl).Err(); err != nil {
@@ -74,7 +73,7 @@ func TestPlainKeys(t *testing.T) {
 			}
 		}
 	})
-	t.Run("another program's lock is respected", func(t *testing.T) {
+	t.Run("foreign lock is respected", func(t *testing.T) {
 		c := claimed()
 		theirs(t, c, time.Minute)
 		_, err := s.Acquire(t.Context(), c)
@@ -88,7 +87,7 @@ func TestPlainKeys(t *testing.T) {
 			t.Errorf("the value is %q", v)
 		}
 	})
-	t.Run("another program's lock without TTL", func(t *testing.T) {
+	t.Run("foreign lock without TTL", func(t *testing.T) {
 		c := claimed()
 		theirs(t, c, 0)
 		defer asks.Del(t.Context(), name(c))
@@ -238,7 +237,6 @@ func (s *refusals) Acquire(ctx context.Context, c store.Claim) (store.Grant, err
 	return g, err
 }
 
-// refusedAfter returns the number of refused requests that were sent after t.
 func (s *refusals) refusedAfter(t time.Time) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

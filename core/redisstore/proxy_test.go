@@ -9,8 +9,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestWithProxy checks that only scripts are sent. A proxy can send a SET and its TIME
-// to different servers, whose clocks differ.
+// TestWithProxy checks that no SET and no TIME is sent. A proxy can send the two to
+// different servers, whose clocks differ.
 func TestWithProxy(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil, redisstore.WithProxy())

@@ -15,10 +15,10 @@ import (
 //
 // The waiter does not know the time of the grant. But the grant was made after the
 // waiter's last request, and the waiter knows the time of that request. The grant lasts
-// for the time since that request plus WINDOW of clock.lua. The waiter extends the grant
-// before it expires. If the waiter has died, the grant expires and the key is free
-// again. A message counts only if it names the place that the last request got, because
-// an earlier grant may have expired.
+// for the time since that request plus WINDOW of clock.lua. The waiter extends the
+// grant before it expires. If the waiter has died, the grant expires and the key is
+// free again. A message counts only if it names the place of the waiter's last request.
+// An earlier grant may have expired.
 
 const (
 	// minPushValidity is the least remaining validity with which a pushed grant is used.
@@ -44,7 +44,7 @@ type pushed struct {
 }
 
 // readPush parses the text of a grant after its key and lease. lua/messages.lua
-// describes the format. It returns nil if the text is invalid.
+// describes the format. readPush returns nil if the text is invalid.
 func readPush(text string) *pushed {
 	f := strings.Split(text, " ")
 	if len(f) != 3 {

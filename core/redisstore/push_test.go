@@ -217,7 +217,7 @@ func TestUnheardGrant(t *testing.T) {
 		name string
 		edit func(*store.Claim)
 	}{
-		{"permit", permit},
+		{"one permit", permit},
 		{"whole key", func(*store.Claim) {}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -17,7 +17,6 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// wantRecord fails the test unless g has this record.
 func wantRecord(t testing.TB, g store.Grant, value string, attempt int, done bool) {
 	t.Helper()
 	r := g.Record
@@ -26,7 +25,7 @@ func wantRecord(t testing.TB, g store.Grant, value string, attempt int, done boo
 	}
 }
 
-// TestRecordValues checks that any value is returned unchanged. It is not parallel,
+// TestRecordValues checks that values are returned unchanged. It is not parallel,
 // because with other tests a long value can take the server longer than a call may
 // last.
 func TestRecordValues(t *testing.T) {
@@ -39,7 +38,7 @@ func TestRecordValues(t *testing.T) {
 		"fields": []byte("\th:a 1 2 b\tv c\tt 3"),
 	} {
 		for _, begun := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%s, begun %v", name, begun), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s begun %v", name, begun), func(t *testing.T) {
 				c, second := claimed(), claimed()
 				second.Key = c.Key
 				if begun {

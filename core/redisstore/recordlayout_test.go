@@ -127,8 +127,7 @@ func TestRecordLayout(t *testing.T) {
 	})
 }
 
-// TestRecordMemory checks that the memory of a record is bounded by the length of its
-// value.
+// TestRecordMemory checks that a record takes little more memory than its value.
 func TestRecordMemory(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)

@@ -13,11 +13,9 @@ import (
 
 // This file has the calls for locks that are shared with Redisson's RLock
 // (WithRedisson), the names of Redisson's keys and channels, and the parser of a lock.
-// lua/redisson.lua describes the stored form. The callers are asking (acquire.go), Release
-// (release.go), and Revoke and readView (inspect.go). Extend sends the same arguments for
-// all forms of keys but plain ones (extend.go). channels.go has the wake-ups.
+// lua/redisson.lua describes the stored form. Extend sends the same arguments for all
+// forms of keys except plain keys (extend.go). channels.go has the wake-ups.
 
-// askingRedisson returns a call of redisson_acquire.lua for c.
 func (s *Store) askingRedisson(c *store.Claim) *pipeline.Call {
 	var room [64]byte
 	counter := ""
@@ -32,7 +30,6 @@ func (s *Store) askingRedisson(c *store.Claim) *pipeline.Call {
 	return cmd
 }
 
-// releasingRedisson returns a call of redisson_release.lua.
 func (s *Store) releasingRedisson(what, key, lease string, keep time.Duration) *pipeline.Call {
 	var room [64]byte
 	name := s.named(room[:0], key)

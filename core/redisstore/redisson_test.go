@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/redisstore"
 	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/storetest"
@@ -18,7 +19,6 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// notRedisson lists the features that a Store with WithRedisson does not support.
 var notRedisson = []storetest.Feature{
 	storetest.Shared, storetest.Permits, storetest.Fair, storetest.Tombstones, storetest.Records, storetest.Carding, storetest.Places,
 }
@@ -59,7 +59,10 @@ func (f fenced) Acquire(ctx context.Context, c store.Claim) (store.Grant, error)
 	return f.Store.Acquire(ctx, c)
 }
 
+// TestStoreWithRedissonFenced runs the suite that TestRedissonOnCluster runs in a
+// Cluster.
 func TestStoreWithRedissonFenced(t *testing.T) {
+	tally.ProofOrMatrix(t)
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	conformanceOf(t, func(t testing.TB) store.Store {
@@ -114,7 +117,6 @@ func TestRedissonKeys(t *testing.T) {
 	asks := testclient.Redis(t, server.Addr)
 	s := newStore(t, testclient.Redis(t, server.Addr), redisstore.WithRedisson())
 	const thread = "285475da-9152-4c83-822a-67ee2f116a79:52"
-	// theirs takes the key as Redisson does.
 	theirs := func(t *testing.T, key string, ttl time.Duration) {
 		t.Helper()
 		if err := errors.Join(asks.HSet(t.Context(), key, thread, 1).Err(), asks.PExpire(t.Context(), key, ttl).Err()); err != nil {
@@ -238,7 +240,6 @@ func TestRedissonKeys(t *testing.T) {
 	})
 }
 
-// second returns the error of two results.
 func second[T any](_ T, err error) error { return err }
 
 // TestRedissonChannels shows that a watch receives only the messages of its lock's
@@ -319,10 +320,10 @@ func TestRedissonOutOfMemory(t *testing.T) {
 	release(t, s, c)
 }
 
-// TestRedissonRights takes one of the documented rights after the other from the user. It
-// shows that no acquire leaves a key without an expiry, that a failed acquire leaves no key,
-// that a release that fails leaves the hold, and that one that succeeds deletes the key, or
-// keeps it taken. TestHalfAScript_ForeignKeys takes one or two commands.
+// TestRedissonRights takes one of the documented rights after the other from the user.
+// No acquire leaves a key without an expiry, and a failed acquire leaves no key. A
+// failed release leaves the hold. A successful release deletes the key, or keeps it
+// taken.
 func TestRedissonRights(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -366,8 +367,8 @@ func TestRedissonRights(t *testing.T) {
 	}
 }
 
-// TestRedissonSooner shows that a release wakes the waiters if the key will be free sooner
-// than before. Two more cases check a kept hold and a revoked writer.
+// TestRedissonSooner shows that a release wakes the waiters if the key will be free
+// sooner than before.
 func TestRedissonSooner(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)

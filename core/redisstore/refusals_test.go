@@ -29,7 +29,7 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("got %v, want %s", err, code)
 		}
 	}
-	t.Run("READONLY: a replica", func(t *testing.T) {
+	t.Run("READONLY of a replica", func(t *testing.T) {
 		t.Parallel()
 		master := testserver.StartRedis(t)
 		replica := testserver.StartRedis(t, "--replicaof", "127.0.0.1", fmt.Sprint(master.Port()))
@@ -41,23 +41,23 @@ func TestRefusals(t *testing.T) {
 		check(t, s, "READONLY")
 		check(t, s, "ReplicaOnly")
 	})
-	t.Run("MASTERDOWN: a replica without its master", func(t *testing.T) {
+	t.Run("MASTERDOWN of a cut off replica", func(t *testing.T) {
 		t.Parallel()
 		gone := testserver.StartRedis(t)
 		gone.Kill()
 		replica := testserver.StartRedis(t, "--replicaof", "127.0.0.1", fmt.Sprint(gone.Port()), "--replica-serve-stale-data", "no")
 		check(t, newStore(t, testclient.Redis(t, replica.Addr)), "MASTERDOWN")
 	})
-	t.Run("CLUSTERDOWN: a cluster without slots", func(t *testing.T) {
+	t.Run("CLUSTERDOWN of missing slots", func(t *testing.T) {
 		t.Parallel()
 		node := testserver.StartRedis(t, "--cluster-enabled", "yes")
 		check(t, newStore(t, testclient.Redis(t, node.Addr)), "CLUSTERDOWN")
 	})
-	t.Run("NOREPLICAS: too few replicas", func(t *testing.T) {
+	t.Run("NOREPLICAS of too few replicas", func(t *testing.T) {
 		t.Parallel()
 		check(t, newStore(t, testclient.Redis(t, testserver.StartRedis(t, "--min-replicas-to-write", "1").Addr)), "NOREPLICAS")
 	})
-	t.Run("NOAUTH: a password is needed", func(t *testing.T) {
+	t.Run("NOAUTH without a password", func(t *testing.T) {
 		t.Parallel()
 		check(t, newStore(t, testclient.Redis(t, testserver.StartRedis(t, "--requirepass", "secret").Addr)), "NOAUTH")
 	})
@@ -74,7 +74,7 @@ func TestRefusals(t *testing.T) {
 			return errors.Is(err, store.ErrUnavailable) && strings.Contains(err.Error(), "max number of clients reached")
 		})
 	})
-	t.Run("MISCONF: the server cannot save", func(t *testing.T) {
+	t.Run("MISCONF of a failed save", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t, "--save", "3600", "1", "--dbfilename", "dump")
 		s := newStore(t, testclient.Redis(t, server.Addr))
@@ -82,7 +82,7 @@ func TestRefusals(t *testing.T) {
 		breakSaving(t, server)
 		check(t, s, "MISCONF")
 	})
-	t.Run("BUSY: a script that runs on", func(t *testing.T) {
+	t.Run("BUSY of a running script", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t, "--lua-time-limit", "50")
 		s := newStore(t, testclient.Redis(t, server.Addr))
@@ -102,7 +102,7 @@ func TestRefusals(t *testing.T) {
 		}
 		<-done
 	})
-	t.Run("WRONGTYPE: the key is something else", func(t *testing.T) {
+	t.Run("WRONGTYPE of a foreign key", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t)
 		client := testclient.Redis(t, server.Addr)
@@ -138,7 +138,7 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("the hash is %v", got)
 		}
 	})
-	t.Run("WRONGTYPE: documented rights", func(t *testing.T) {
+	t.Run("WRONGTYPE with documented rights", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t)
 		rights := []string{"~lk2:*", "resetchannels", "&lk2:wake:*"}
@@ -189,7 +189,7 @@ func TestRefusals(t *testing.T) {
 func TestRefusals_NameMoves(t *testing.T) {
 	t.Parallel()
 	for name, commands := range map[string][][]any{
-		"replica":                    {{"REPLICAOF", "127.0.0.1", 1}},
+		"a replica":                  {{"REPLICAOF", "127.0.0.1", 1}},
 		"replica without its master": {{"CONFIG", "SET", "replica-serve-stale-data", "no"}, {"REPLICAOF", "127.0.0.1", 1}},
 		"master without replicas":    {{"CONFIG", "SET", "min-replicas-to-write", 1}},
 	} {
@@ -215,8 +215,8 @@ func TestRefusals_NameMoves(t *testing.T) {
 	}
 }
 
-// TestRefusals_InScriptOf62 checks the replies of Redis 6.2 for a refused command in a
-// script.
+// TestRefusals_InScriptOf62 checks the class of Redis 6.2's replies for a refused
+// command in a script.
 func TestRefusals_InScriptOf62(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -245,7 +245,6 @@ func TestRefusals_InScriptOf62(t *testing.T) {
 	}
 }
 
-// replied is an error reply of a server.
 type replied string
 
 func (r replied) Error() string { return string(r) }
@@ -255,7 +254,7 @@ func (replied) RedisError() {}
 // breakSaving makes the server fail to save, so that it refuses writes.
 func breakSaving(t *testing.T, server *testserver.Redis) {
 	t.Helper()
-	// The path to which it would write is a directory.
+	// The path to which the server would write is a directory.
 	if err := os.MkdirAll(filepath.Join(server.Dir, "dump", "in the way"), 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -31,8 +31,8 @@ func (s *Store) acknowledged(ctx context.Context, c *store.Claim, token uint64, 
 }
 
 // confirmReplicated saves a record and waits until enough replicas have it. A saved
-// record stays saved. So the outcome is unknown if too few replicas have it, and a
-// repeated release waits for the replicas again.
+// record stays saved. So the outcome is unknown if too few replicas have it. A repeated
+// release waits for the replicas again.
 func (s *Store) confirmReplicated(ctx context.Context, op string, cmd *pipeline.Call) error {
 	ctx, cancel := pipeline.Bounded(ctx)
 	defer cancel()

@@ -72,9 +72,9 @@ func TestReplicas(t *testing.T) {
 				if err := r.asks.ScriptFlush(t.Context()).Err(); err != nil {
 					t.Fatal(err)
 				}
-				acquire(t, r.store, forms["fields"]())
+				acquire(t, r.store, forms["hash fields"]())
 			})
-			for what, c := range map[string]store.Claim{"SET": forms["a string"](), "script": forms["fields"]()} {
+			for what, c := range map[string]store.Claim{"SET": forms["a string"](), "script": forms["hash fields"]()} {
 				t.Run(what+" and WAIT share a connection", func(t *testing.T) { // hazard 32
 					r.proxy.Forget()
 					acquire(t, r.store, c)
@@ -150,7 +150,7 @@ func TestReplicas(t *testing.T) {
 				replica.Pause()
 				defer replica.Resume()
 				for n := range 50 {
-					c := forms[[]string{"a string", "fields"}[n%2]]()
+					c := forms[[]string{"a string", "hash fields"}[n%2]]()
 					_, err := hasty.Acquire(t.Context(), c)
 					wantIs(t, "acquire", err, store.ErrUnavailable)
 					if err == nil || !strings.Contains(err.Error(), "0 of 1 replicas") {
@@ -254,8 +254,8 @@ func TestReplicas(t *testing.T) {
 	})
 }
 
-// TestLimitWithReplicas checks that an Acquire takes no longer than its Limit, even if
-// it waits for replicas twice or releases its grant.
+// TestLimitWithReplicas checks that Limit also bounds an Acquire that waits for
+// replicas twice or releases its grant.
 func TestLimitWithReplicas(t *testing.T) {
 	t.Parallel()
 	master := testserver.StartRedis(t)
@@ -267,7 +267,7 @@ func TestLimitWithReplicas(t *testing.T) {
 	replica.Pause()
 	t.Cleanup(replica.Resume)
 	proxy.Inject(testserver.Match{Script: "release"}, testserver.DropRequest)
-	for name, c := range map[string]store.Claim{"taken": claimOf(taken.Key), "released": free} {
+	for name, c := range map[string]store.Claim{"taken key": claimOf(taken.Key), "released key": free} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			start := time.Now()

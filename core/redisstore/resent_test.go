@@ -57,8 +57,8 @@ func (d *redialer) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 	}
 }
 
-// TestResent_PossiblyGranted checks that a call that was sent counts as possibly
-// granted, whatever happens to it afterwards.
+// TestResent_PossiblyGranted checks that the outcome of a sent call stays unknown if a
+// later try of this call, or of another call, cannot be sent.
 func TestResent_PossiblyGranted(t *testing.T) {
 	t.Parallel()
 	setup := func(t *testing.T, again bool) (*rig, *redialer) {

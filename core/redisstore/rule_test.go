@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/lockkit/lockkit/core/internal/inspection"
 	"github.com/lockkit/lockkit/core/internal/keystate"
 	"github.com/lockkit/lockkit/core/proof/tally"
@@ -21,9 +23,10 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestScripts_Rule compares the scripts with the rule in Go. Both must
-// return the same grants, tokens and answers, and leave the same holds, waiters,
-// tombstones and records, after any steps.
+// TestScripts_Rule compares the scripts with the rule in Go. Both must return the same
+// grants and answers, and leave the same holds, waiters, tombstones and records, after
+// random steps. Of a token the test compares only whether there is one, and whether it
+// is new.
 func TestScripts_Rule(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a busy machine changes no outcome")
@@ -57,7 +60,8 @@ func TestScripts_Crowd(t *testing.T) {
 	}
 	t.Parallel()
 	server := testserver.StartRedis(t)
-	s, asks := newStore(t, testclient.Redis(t, server.Addr)), testclient.Redis(t, server.Addr)
+	s := newStore(t, testclient.Redis(t, server.Addr))
+	asks := testclient.Redis(t, server.Addr, func(o *redis.Options) { o.ReadTimeout = patient })
 	if _, err := s.Watch(t.Context(), claimOf("crowd")); err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +83,6 @@ func TestScripts_Crowd(t *testing.T) {
 	}
 }
 
-// deciding contains the operations on a twin.
 type deciding interface {
 	store.Store
 	Revoke(ctx context.Context, key, hold string, keep time.Duration) error
@@ -179,7 +182,6 @@ func recordState(r *keystate.Record) (state int, by string) {
 	return 2, r.Saver
 }
 
-// lasting returns the remaining time of a hold or a tombstone with this text.
 func lasting(text string) time.Duration {
 	var since, ms int64
 	if _, err := fmt.Sscan(text, &since, &ms); err != nil {
@@ -188,7 +190,7 @@ func lasting(text string) time.Duration {
 	return time.Until(time.UnixMicro(since).Add(time.Duration(ms) * time.Millisecond))
 }
 
-// live returns the fields that have not expired. It adds the minutes for which a hold
+// live returns the fields that have not expired. It adds the hours for which a hold
 // or a tombstone lasts, and shows the token only if it is far ahead of the clock.
 func live(fields map[string]string) (all []string) {
 	current, now := make(map[string]string), time.Now()
@@ -218,7 +220,7 @@ func live(fields map[string]string) (all []string) {
 			if kept := fields["k:"+name[2:]]; name[0] == 'd' && kept != "" && lasting(kept)+time.Second > left {
 				continue // the kept hold refuses the lease for as long
 			}
-			name = fmt.Sprintf("%s for %.0f min", name, left.Minutes())
+			name = fmt.Sprintf("%s for %.0f h", name, left.Hours())
 		case 't':
 			if last(fields) < uint64(now.Add(time.Minute).UnixMicro()) {
 				continue

@@ -24,8 +24,8 @@ type step struct {
 	want error
 }
 
-// scene returns steps with every operation that a store can make on a key. The first
-// grant is made by a SET, or by a script if fields is set.
+// scene returns steps with many kinds of acquires, extensions and releases on a key.
+// The first grant is made by a SET, or by a script if fields is set.
 func scene(s *redisstore.Store, key string, fields bool) []step {
 	ctx := context.Background()
 	claimOf := func(key string) store.Claim {
@@ -125,7 +125,7 @@ func TestKeys_Expire(t *testing.T) {
 	for _, c := range []struct {
 		name, prefix string
 		fields       bool
-	}{{"a prefix", "app:", false}, {"fields", "app:", true}, {"no prefix", "", false}, {"a prefix with spaces", "a b ", false}} {
+	}{{"a prefix", "app:", false}, {"hash fields", "app:", true}, {"no prefix", "", false}, {"a prefix with spaces", "a b ", false}} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newStore(t, testclient.Redis(t, server.Addr), redisstore.WithPrefix(c.prefix))
 			for _, st := range scene(s, "expires:"+rand.Text(), c.fields) {
@@ -143,9 +143,9 @@ func TestKeys_Expire(t *testing.T) {
 	}
 }
 
-// TestScripts_NoRefusals checks that no step sends a command that is refused. A server
-// counts refused commands, even inside a script that continues, and an operator can
-// have an alert on that number.
+// TestScripts_NoRefusals checks that the server refuses no command of a step with
+// WRONGTYPE. A server counts refused commands, even inside a script that continues, and
+// an operator can have an alert on that number.
 func TestScripts_NoRefusals(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -175,7 +175,7 @@ func TestScripts_OnlyTheirKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer monitor.Close()
-	_ = monitor.SetDeadline(time.Now().Add(30 * time.Second))
+	_ = monitor.SetDeadline(time.Now().Add(10 * time.Minute))
 	fmt.Fprint(monitor, "MONITOR\r\n")
 	lines := bufio.NewScanner(monitor)
 	if !lines.Scan() || lines.Text() != "+OK" {
@@ -184,7 +184,7 @@ func TestScripts_OnlyTheirKey(t *testing.T) {
 	s := newStore(t, testclient.Redis(t, server.Addr))
 	key := "declared:" + rand.Text()
 	for _, st := range append(scene(s, key, false), scene(s, key+":fields", true)...) {
-		if err := st.do(); !errors.Is(err, st.want) {
+		if _, err := asked(func() (struct{}, error) { return struct{}{}, st.do() }); !errors.Is(err, st.want) {
 			t.Fatalf("%s: got %v, want %v", st.name, err, st.want)
 		}
 	}

@@ -18,8 +18,8 @@ const (
 )
 
 // scripts contains the scripts for one form of keys. Each script consists of files, in
-// order. The shortcuts come before the files that define functions, because a script that
-// returns in the shortcuts then saves these definitions.
+// order. The shortcuts come before the files that define functions. A script that
+// returns in the shortcuts does not execute these definitions.
 type scripts struct{ acquire, extend, release, show *pipeline.Script }
 
 var (
@@ -29,7 +29,7 @@ var (
 		release: newScript("clock", "release_shortcuts", "release_relay", "crowd", "state", "messages", "waiters", "release"),
 		show:    newScript("clock", "crowd", "state", "show"),
 	}
-	// silentScripts are for WithoutScriptedWakeUps.
+	// silentScripts replace scripts under WithoutScriptedWakeUps.
 	silentScripts = scripts{
 		acquire: newScript("clock", "acquire_shortcuts", "crowd", "state", "silent", "waiters", "acquire"),
 		extend:  usualScripts.extend,
@@ -52,7 +52,6 @@ var (
 	cardScript = newScript("card")
 )
 
-// scripts returns the scripts for the configured form of keys.
 func (c *config) scripts() scripts {
 	switch {
 	case c.plain:
@@ -91,8 +90,8 @@ func luaFile(name string) []byte {
 	return text
 }
 
-// The letters of the flags in the first argument of acquire and release, in the order
-// of the fields below.
+// acquireLetters and releaseLetters are the letters of the flags in the first argument
+// of acquire and release, in the order of the fields below.
 const (
 	acquireLetters = "fwg"
 	releaseLetters = "ul"
@@ -133,10 +132,8 @@ func newFlagArgs(verb, letters string, cluster bool, common string) flagArgs {
 	return w
 }
 
-// acquire returns the first argument of an acquire.
 func (w flagArgs) acquire(f acquireFlags) any { return w.word(f.fair, f.wait, f.byMessage) }
 
-// release returns the first argument of a release.
 func (w flagArgs) release(f releaseFlags) any { return w.word(f.undo, f.left) }
 
 // word returns the argument for flags, which are in the order of their letters.

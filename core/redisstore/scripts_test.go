@@ -78,8 +78,8 @@ var luaCommand = regexp.MustCompile(`redis\.(\w+)(\('(\w+)'(, KEYS\[\d\][,)])?)?
 var luaComment = regexp.MustCompile(`--.*`)
 
 // TestScripts_NameTheirKeys checks that each command names its key as KEYS[n], and that
-// no script uses unpack. Proxies in front of servers have both requirements. The scripts of
-// WithoutScriptedWakeUps do not publish either.
+// no script uses unpack. Proxies in front of servers have both requirements. The
+// scripts of WithoutScriptedWakeUps do not publish either.
 func TestScripts_NameTheirKeys(t *testing.T) {
 	t.Parallel()
 	keyless := map[string]bool{"TIME": true, "PUBLISH": true, "SPUBLISH": true, "PUBSUB": true}

@@ -51,7 +51,7 @@ func (s *Store) delivered(ctx context.Context, op string, v any) (answer, error)
 }
 
 // away runs work in a separate goroutine. If ctx is done or the limit of a call has
-// passed, away returns early, and the outcome of work is lost.
+// passed, away returns early. The outcome of work is then lost.
 func away[T any](ctx context.Context, work func(ctx context.Context) (T, error)) (T, error) {
 	ctx, cancel := pipeline.Bounded(ctx)
 	defer cancel()
@@ -59,7 +59,7 @@ func away[T any](ctx context.Context, work func(ctx context.Context) (T, error))
 }
 
 // failure returns the error of a failed call. The error matches store.ErrUnavailable if
-// the call certainly changed nothing. In a Cluster failure also makes the client reload
+// the call certainly changed nothing. In a Cluster, failure also makes the client reload
 // the slots, because the client itself would reload them only before a retry.
 func (s *Store) failure(ctx context.Context, op string, err error) error {
 	if s.cluster != nil {
@@ -77,7 +77,6 @@ func (s *Store) failure(ctx context.Context, op string, err error) error {
 	return fmt.Errorf("redisstore: %s: outcome unknown: %w", op, claims.Classless(err))
 }
 
-// isReply reports whether err is an error reply with this code.
 func isReply(err error, code string) bool { return err != nil && redis.HasErrorPrefix(err, code) }
 
 // unanswered returns the error of a request that only reads. The error always matches
@@ -110,7 +109,6 @@ type answer struct {
 	list    []any
 }
 
-// parse checks the form of an answer.
 func parse(op string, v any) (answer, error) {
 	switch v := v.(type) {
 	case int64:

@@ -18,8 +18,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestCaller_Leaves checks that a call returns when its context is done, whatever
-// the server and the client do (hazards 8 and 23).
+// TestCaller_Leaves checks that a call to a silent server returns when its context is
+// done (hazards 8 and 23).
 func TestCaller_Leaves(t *testing.T) {
 	t.Parallel()
 	for way, edit := range ways {
@@ -197,7 +197,7 @@ func TestScriptFlush(t *testing.T) {
 			case <-stop:
 				return
 			case <-tick.C:
-				if err := asks.ScriptFlush(context.Background()).Err(); err != nil {
+				if err := asks.ScriptFlush(context.Background()).Err(); err != nil && !late(err) {
 					t.Error(err)
 				}
 			}
@@ -207,24 +207,29 @@ func TestScriptFlush(t *testing.T) {
 		s := newStore(t, testclient.Redis(t, server.Addr), opts...)
 		for range 4 {
 			wg.Go(func() {
-				for end := time.Now().Add(2 * time.Second); time.Now().Before(end); {
+				// With the pause, most rounds meet another flush.
+				for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 					var batch []store.Claim
 					for range 5 {
 						c := claimed()
 						batch = append(batch, c)
-						if _, err := s.Acquire(context.Background(), c); err != nil {
+						if _, err := asked(func() (store.Grant, error) { return s.Acquire(context.Background(), c) }); err != nil {
 							t.Errorf("acquire: %v", err)
 							return
 						}
 					}
-					for _, x := range s.Extend(context.Background(), batch) {
-						if x.Err != nil {
-							t.Errorf("extend: %v", x.Err)
-							return
+					_, err := asked(func() (_ struct{}, err error) {
+						for _, x := range s.Extend(context.Background(), batch) {
+							err = errors.Join(err, x.Err)
 						}
+						return
+					})
+					if err != nil {
+						t.Errorf("extend: %v", err)
+						return
 					}
 					for _, c := range batch {
-						if err := s.Release(context.Background(), c); err != nil {
+						if err := released(s, c); err != nil {
 							t.Errorf("release: %v", err)
 							return
 						}

@@ -61,10 +61,9 @@ func (r *rig) setBack(t *testing.T, c store.Claim, by time.Duration) {
 	}
 }
 
-// granted acquires repeatedly until the claim is granted, like a waiter.
 func granted(t *testing.T, r *rig, c store.Claim, limit time.Duration) store.Grant {
 	t.Helper()
-	for end := time.Now().Add(limit); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(limit); ; time.Sleep(50 * time.Millisecond) {
 		g, err := r.direct.Acquire(t.Context(), c)
 		if err == nil {
 			return g
@@ -133,7 +132,7 @@ func testClockSetBack(t *testing.T, make func(r *rig) store.Claim) {
 		c.TTL = ttl
 		acquire(t, r.direct, c)
 		r.setBack(t, c, hour)
-		for end := time.Now().Add(2 * c.TTL); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		for end := time.Now().Add(2 * c.TTL); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
 			_, err := r.direct.Acquire(t.Context(), claimOf(c.Key))
 			wantIs(t, "acquire", err, store.ErrBusy)
 			if err := extend(r.direct, c); err != nil {
@@ -184,6 +183,7 @@ func testClockSetBack(t *testing.T, make func(r *rig) store.Claim) {
 		_, err := r.direct.Acquire(t.Context(), next)
 		wantIs(t, "acquire", err, store.ErrBusy)
 		testserver.Eventually(t, ttl+soon, "the short reader's hold is dropped", func() bool {
+			time.Sleep(50 * time.Millisecond)
 			_, err := r.direct.Acquire(t.Context(), next)
 			wantIs(t, "acquire", err, store.ErrBusy)
 			return r.fields(t, short)["h:"+short.Lease] == ""
@@ -253,9 +253,9 @@ func testClockSetBack(t *testing.T, make func(r *rig) store.Claim) {
 	})
 }
 
-// TestClockSetBack_LateToken makes a busy server answer the TIME after a SET much later
-// than the SET. The token is the answer to the TIME. The next token must be higher,
-// although the clock was set back in between (hazard 34).
+// TestClockSetBack_LateToken simulates a busy server, which answers the TIME after a
+// SET much later than the SET. The token is the answer to the TIME. The next token must
+// be higher, although the clock was set back in between (hazard 34).
 func TestClockSetBack_LateToken(t *testing.T) {
 	t.Parallel()
 	const hour = time.Hour

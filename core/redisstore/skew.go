@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/core/internal/words"
 	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
 )
 
@@ -34,8 +35,8 @@ func skew(ctx context.Context, client redis.Cmdable) []string {
 	if ahead < 0 {
 		than = "behind"
 	}
-	return []string{fmt.Sprintf("its clock is %v %s this machine's, and leases change by as much when a server with another clock takes over: "+
-		"keep all clocks right (NTP)", ahead.Abs().Round(time.Second), than)}
+	return []string{fmt.Sprintf("its clock is %s %s this machine's, and leases change by as much when a server with another clock takes over: "+
+		"keep all clocks right (NTP)", words.Duration(ahead.Abs().Round(time.Second)), than)}
 }
 
 // skews compares the clocks of a Cluster's replicas with this machine's clock. It leaves

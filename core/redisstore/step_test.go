@@ -106,7 +106,7 @@ func TestTokens_ClockStandsStill(t *testing.T) {
 		},
 	} {
 		for form, claimed := range forms {
-			t.Run(name+", "+form, func(t *testing.T) {
+			t.Run(name+" "+form, func(t *testing.T) {
 				t.Parallel()
 				c := claimed()
 				last := acquire(t, r.direct, c).Token

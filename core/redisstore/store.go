@@ -14,6 +14,7 @@ import (
 
 	"github.com/lockkit/lockkit/core/internal/claims"
 	"github.com/lockkit/lockkit/core/internal/hub"
+	"github.com/lockkit/lockkit/core/internal/words"
 	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
 	"github.com/lockkit/lockkit/core/store"
 )
@@ -130,7 +131,7 @@ func (s *Store) accept() error {
 		}
 	}
 	if s.acks && read > 0 && s.ackWait >= read {
-		return fmt.Errorf("redisstore: new: timeout %v of WithReplicas exceeds the client's read timeout of %v: %w", s.ackWait, read, store.ErrInvalid)
+		return fmt.Errorf("redisstore: new: timeout %s of WithReplicas exceeds the client's read timeout of %s: %w", words.Duration(s.ackWait), words.Duration(read), store.ErrInvalid)
 	}
 	return nil
 }
@@ -198,8 +199,6 @@ func (s *Store) fits(op string, c *store.Claim) error {
 	return nil
 }
 
-// unsupported returns the error for a feature that keys of other programs do not
-// support.
 func (s *Store) unsupported(op, what string) error {
 	keys := "plain keys"
 	if s.redisson {

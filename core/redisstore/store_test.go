@@ -20,8 +20,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestMain runs several tests per processor, because most wait for time or for a
-// server. More tests would delay each other by seconds on a busy machine.
+// TestMain runs up to 8 tests at once, because most wait for time or for a server. More
+// tests would delay each other by seconds on a busy machine.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	parallel := false
@@ -50,7 +50,6 @@ func newStore(t testing.TB, client redis.UniversalClient, opts ...redisstore.Opt
 	return s
 }
 
-// everyKeyExpires fails the test if the server has a key without an expiry.
 func everyKeyExpires(t testing.TB, server *testserver.Redis) {
 	t.Helper()
 	c := testclient.Redis(t, server.Addr)
@@ -66,7 +65,6 @@ func everyKeyExpires(t testing.TB, server *testserver.Redis) {
 	}
 }
 
-// conformance runs the suite on the stores that connect returns.
 func conformance(t *testing.T, server *testserver.Redis, connect func(t testing.TB) store.Store, without ...storetest.Feature) {
 	t.Helper()
 	t.Cleanup(func() { everyKeyExpires(t, server) })
@@ -110,6 +108,7 @@ func (h fields) Acquire(ctx context.Context, c store.Claim) (store.Grant, error)
 }
 
 func TestStoreWithFields(t *testing.T) {
+	tally.ProofOrMatrix(t)
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	conformance(t, server, func(t testing.TB) store.Store { return fields{newStore(t, testclient.Redis(t, server.Addr))} })
@@ -137,6 +136,7 @@ func (c crowd) Release(ctx context.Context, of store.Claim) error {
 }
 
 func TestStoreWithCrowds(t *testing.T) {
+	tally.ProofOrMatrix(t)
 	t.Parallel()
 	server, planted := testserver.StartRedis(t), new(sync.Map)
 	asks := testclient.Redis(t, server.Addr)
@@ -170,8 +170,8 @@ func TestStoreThroughProxy(t *testing.T) {
 	}, storetest.SameToken)
 }
 
-// TestStoreWithDoubledRequests sends every request twice. A claim describes the desired
-// state, and a record is saved once.
+// TestStoreWithDoubledRequests sends every request twice, except acquires that wait. A
+// claim describes the desired state, and a record is saved once.
 func TestStoreWithDoubledRequests(t *testing.T) {
 	tally.ProofOnly(t)
 	t.Parallel()
@@ -188,7 +188,6 @@ func TestStoreWithDoubledRequests(t *testing.T) {
 	}, storetest.SameToken)
 }
 
-// notPlain lists the features that plain keys do not support.
 var notPlain = []storetest.Feature{
 	storetest.Shared, storetest.Permits, storetest.Reentry, storetest.Joining, storetest.Fair, storetest.Fencing,
 	storetest.Tombstones, storetest.Watching, storetest.Records, storetest.Naming, storetest.Carding,

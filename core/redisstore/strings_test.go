@@ -76,16 +76,18 @@ func TestEndedAndAnew(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
 	for form, claimed := range forms {
-		t.Run("hold granted by message, "+form, func(t *testing.T) {
+		t.Run("hold granted by message "+form, func(t *testing.T) {
 			t.Parallel()
 			c := claimed()
 			acquire(t, r.direct, c)
-			wantIs(t, "release of an unknown lease", r.direct.Release(t.Context(), claimOf(c.Key)), store.ErrLost) // so that the key stays
+			// Such a release leaves the key.
+			wantIs(t, "release of an unknown lease", r.direct.Release(t.Context(), claimOf(c.Key)), store.ErrLost)
 			release(t, r.direct, c)
 			reader, x := shared(claimOf(c.Key)), shared(claimOf(c.Key))
 			acquire(t, r.direct, reader)
 			brief := x
-			brief.TTL = 100 * time.Millisecond // the writer arrives before it has expired, or removes it
+			// The writer arrives before it has expired, or removes it.
+			brief.TTL = 100 * time.Millisecond
 			acquire(t, r.direct, brief)
 			writer := claimOf(c.Key)
 			writer.Fair, writer.Wait = true, true
@@ -100,7 +102,7 @@ func TestEndedAndAnew(t *testing.T) {
 			release(t, r.direct, reader)
 			busyWith(t, r.direct, claimOf(c.Key))
 		})
-		t.Run("refused lease, "+form, func(t *testing.T) {
+		t.Run("refused lease "+form, func(t *testing.T) {
 			t.Parallel()
 			c := claimed()
 			acquire(t, r.direct, c)

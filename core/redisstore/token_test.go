@@ -9,10 +9,10 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// TestToken_OutlivesItsHold checks that the key remembers the token of a hold after any
-// end of the hold, although the server's clock was set back (hazard 34). Each case
-// begins with a hold whose token is stored nowhere else, and is an hour ahead of the
-// clock. The case leaves the key free, or free in a moment.
+// TestToken_OutlivesItsHold checks that the key remembers the token of a released or
+// expired hold, although the server's clock was set back (hazard 34). Most cases begin
+// with a hold whose token is stored only with the hold, and is an hour ahead of the
+// clock. They leave the key free, or free in a moment.
 func TestToken_OutlivesItsHold(t *testing.T) {
 	t.Parallel()
 	const hour, ttl = time.Hour, 5 * time.Second
@@ -49,7 +49,7 @@ func TestToken_OutlivesItsHold(t *testing.T) {
 			longer(t, c, 3)
 			release(t, r.direct, c)
 		}},
-		"it is extended twice, and expires": {
+		"it is extended and expires": {
 			edit: func(c store.Claim) store.Claim {
 				c.TTL = ttl
 				return c
@@ -126,7 +126,7 @@ func TestToken_OutlivesItsHold(t *testing.T) {
 		}},
 	} {
 		for form, claimed := range forms {
-			t.Run(name+", "+form, func(t *testing.T) {
+			t.Run(name+" "+form, func(t *testing.T) {
 				t.Parallel()
 				c := claimed()
 				if one.edit != nil {
@@ -179,18 +179,18 @@ func TestToken_OutlivesItsHold(t *testing.T) {
 }
 
 // TestEndedHold checks that the shortcuts of a release test whether the hold has
-// expired, because its key can live longer. The exception is a string that was never
-// extended, because its key expires with the hold.
+// expired. Its key can live longer. The exception is a string that was never extended,
+// because its key expires with the hold.
 func TestEndedHold(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
 	for name, deed := range map[string]func(c *store.Claim){
-		"extended":           func(*store.Claim) {},
-		"alone":              func(c *store.Claim) { c.MinToken = 2 },
-		"shared":             func(c *store.Claim) { c.Weight = 1 },
-		"beside its token":   func(c *store.Claim) { c.MinToken = uint64(time.Now().Add(20 * time.Millisecond).UnixMicro()) },
-		"of a run":           func(c *store.Claim) { *c = begins(*c, "begun") },
-		"of a run, and kept": func(c *store.Claim) { *c = begins(*c, "begun"); c.Keep = time.Minute },
+		"extended hold":        func(*store.Claim) {},
+		"next token":           func(c *store.Claim) { c.MinToken = 2 },
+		"shared key":           func(c *store.Claim) { c.Weight = 1 },
+		"beside its token":     func(c *store.Claim) { c.MinToken = uint64(time.Now().Add(20 * time.Millisecond).UnixMicro()) },
+		"of a run":             func(c *store.Claim) { *c = begins(*c, "begun") },
+		"kept record of a run": func(c *store.Claim) { *c = begins(*c, "begun"); c.Keep = time.Minute },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -42,7 +42,7 @@ func keysOf(t testing.TB, cluster *testserver.Cluster, master *testserver.Redis,
 // TestOnCluster shares one Cluster between cases that do not change it.
 func TestOnCluster(t *testing.T) {
 	if testing.Short() {
-		t.Skip("the longest test of the package")
+		t.Skip("the cases on a Cluster take long")
 	}
 	t.Parallel()
 	rounds := tally.Trials(100)
@@ -52,7 +52,8 @@ func TestOnCluster(t *testing.T) {
 		clients := []redis.UniversalClient{testclient.Cluster(t, cluster), testclient.Cluster(t, cluster)}
 		var n atomic.Uint32
 		client := func() redis.UniversalClient { return clients[n.Add(1)%2] }
-		t.Run("contract", func(t *testing.T) {
+		t.Run("contract of stores", func(t *testing.T) {
+			tally.ProofOrMatrix(t)
 			t.Parallel()
 			storetest.Run(t, storetest.Harness{
 				New: func(t testing.TB) func() store.Store {
@@ -62,6 +63,7 @@ func TestOnCluster(t *testing.T) {
 			})
 		})
 		t.Run("contract with plain keys", func(t *testing.T) {
+			tally.ProofOrMatrix(t)
 			t.Parallel()
 			storetest.Run(t, storetest.Harness{
 				New: func(t testing.TB) func() store.Store {
@@ -107,8 +109,8 @@ func TestOnCluster(t *testing.T) {
 	}
 }
 
-// inOrder queues the heads of some processes for key one after the other, and checks
-// that they get the key in that order.
+// inOrder makes one caller in each of some processes wait for key, one after the other.
+// It checks that they get the key in that order.
 func inOrder(t *testing.T, cluster *testserver.Cluster, key string, rounds int) {
 	const processes = 4
 	var lockers [processes]*core.Locker

@@ -22,7 +22,13 @@ func TestClusterFailover(t *testing.T) {
 	client := func() redis.UniversalClient { return testclient.Cluster(t, cluster) }
 	// hazard 24
 	t.Run("planned failover", func(t *testing.T) {
-		slot, keys := sameSlot("planned", 6)
+		// This server must not be killed for the next 16 seconds. In Redis 7.0, a
+		// replica that must replace its master within two node timeouts of its own last
+		// election counts that election's votes again. The others never accept it.
+		slot, keys := sameSlot("planned failover", 6)
+		if slot < firstSlots[2] {
+			t.Fatalf("slot %d is on a server that the next cases kill", slot)
+		}
 		l := startLoad(t, client, keys[:3], keys[3:], true)
 		for range 3 {
 			old := cluster.Master(slot)
@@ -97,7 +103,7 @@ func awaitOffsets(t testing.TB, master *testserver.Redis, replicas ...*testserve
 }
 
 // survives makes one process hold key and others wait for it, while the key's server is
-// replaced by another. The holder keeps its lease, and every waiter gets its own lease,
+// replaced by another. The holder keeps its lease. Every waiter gets its own lease,
 // even if the store is unavailable to it at first.
 func survives(t *testing.T, client func() redis.UniversalClient, key string, down, back func()) {
 	t.Helper()

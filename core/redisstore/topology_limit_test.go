@@ -55,7 +55,7 @@ func TestFailover_LosesTheKey(t *testing.T) {
 			if name == "promoted by hand" {
 				n = tally.Trials(30)
 			}
-			t.Run("limit: two holders", func(t *testing.T) {
+			t.Run("limit of two holders", func(t *testing.T) {
 				for range n {
 					twoHolders(t, start(t))
 				}
@@ -96,7 +96,7 @@ func twoHolders(t *testing.T, p pair) {
 	if err := w.leave(); err != nil {
 		t.Errorf("release: %v", err)
 	}
-	// The holder's client can still connect to the old master.
+	// The old holder's client can still dial the old master, which is down.
 	if err := v.leave(); !errors.Is(err, store.ErrLost) && !errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("the old holder's release: got %v, want %v", err, store.ErrLost)
 	}
@@ -131,7 +131,7 @@ func oneHolder(t *testing.T, p pair) {
 }
 
 // warm makes the clients find their servers. A new client can first connect to a frozen
-// server, for as long as its time-outs allow, and a new replica can be slow.
+// server, for as long as its time-outs allow. A new replica can be slow.
 func warm(t *testing.T, all ...*core.Locker) {
 	t.Helper()
 	for _, p := range all {

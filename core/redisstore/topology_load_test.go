@@ -30,10 +30,10 @@ type load struct {
 	lost    int // the number of short leases that were lost
 }
 
-// startLoad starts a load. The short leases are of the keys in keys, and the long leases
-// of the keys in held. If patient is set, the store may be unreachable for a while, but
-// no long lease may be lost. Otherwise only a few calls may fail, for example at a busy
-// machine.
+// startLoad starts a load. The short leases are of the keys in keys, and the long
+// leases of the keys in held. If patient is set, the store may be unreachable for a
+// while, but no long lease may be lost. Otherwise only a few calls may fail, for
+// example on a busy machine.
 func startLoad(t testing.TB, client func() redis.UniversalClient, keys, held []string, patient bool, opts ...redisstore.Option) *load {
 	t.Helper()
 	l := &load{t: t, oracle: newOracle(), stop: make(chan struct{})}
@@ -84,7 +84,6 @@ func (l *load) bears(err error, patient bool) bool {
 	return true
 }
 
-// end stops the load and waits for it.
 func (l *load) end() {
 	select {
 	case <-l.stop:
@@ -94,7 +93,6 @@ func (l *load) end() {
 	l.work.Wait()
 }
 
-// progress waits until n more short leases have been released.
 func (l *load) progress(n int) {
 	l.t.Helper()
 	before := l.oracle.count()
@@ -110,8 +108,8 @@ func (l *load) running() bool {
 	}
 }
 
-// contend acquires one key after the other for a moment each. No caller may wait for
-// long.
+// contend acquires one key after the other for a moment each. The test fails if a
+// caller waits for a minute.
 func (l *load) contend(p *core.Locker, keys []string, patient bool) {
 	for l.running() {
 		ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
@@ -144,8 +142,8 @@ func (l *load) contend(p *core.Locker, keys []string, patient bool) {
 	}
 }
 
-// hold holds key all the time, extends it in addition to the watchdog, and makes a
-// rival try to acquire it.
+// hold holds key all the time. If first is set, hold also extends the lease in addition
+// to the watchdog, and makes a rival try to acquire key.
 func (l *load) hold(p, rival *core.Locker, key string, ttl time.Duration, patient, first bool, ready func()) {
 	lease, err := p.Acquire(context.Background(), key, core.TTL(ttl))
 	if err != nil {

@@ -17,7 +17,6 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// sameSlot returns n keys of one slot, and the slot.
 func sameSlot(name string, n int) (slot int, keys []string) {
 	slot = testserver.Slot(keyOf(core.Key(name, "0")))
 	for i := 0; len(keys) < n; i++ {
@@ -29,7 +28,7 @@ func sameSlot(name string, n int) (slot int, keys []string) {
 }
 
 // TestRecordsInAMovingSlot begins, fails, finishes and replays runs while their slot is
-// moving. A run needs only one key.
+// moving. No call fails, because a run needs only one key.
 func TestRecordsInAMovingSlot(t *testing.T) {
 	t.Parallel()
 	cluster := testserver.StartCluster(t, true, testserver.NoFailover...)
@@ -73,9 +72,9 @@ func TestRecordsInAMovingSlot(t *testing.T) {
 	}
 }
 
-// TestMigration_KeyNotMoved checks that, during a migration, every command of a script
-// writes to the old master as long as the key has not moved. The key must exist there
-// during the whole script, because a missing key would be written on the other server.
+// TestMigration_KeyNotMoved checks that, during a migration, scripts write to the old
+// master as long as the key has not moved. The key must exist there during the whole
+// script, because a missing key would be written on the other server.
 func TestMigration_KeyNotMoved(t *testing.T) {
 	t.Parallel()
 	cluster := testserver.StartCluster(t, true, testserver.NoFailover...)
@@ -119,8 +118,8 @@ func TestMigration_KeyNotMoved(t *testing.T) {
 	}
 }
 
-// TestSlotMigration moves a slot to another master and back, during any operation on
-// its keys (hazard 36).
+// TestSlotMigration moves a slot to another master and back, during operations on its
+// keys (hazard 36).
 func TestSlotMigration(t *testing.T) {
 	tally.ProofOnly(t)
 	t.Parallel()
@@ -131,7 +130,7 @@ func TestSlotMigration(t *testing.T) {
 		opts []redisstore.Option
 	}{
 		{"slot moves to and fro", nil},
-		{"slot moves, with replicas", []redisstore.Option{redisstore.WithReplicas(1, time.Second)}},
+		{"slot moves with replicas", []redisstore.Option{redisstore.WithReplicas(1, time.Second)}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			slot, keys := sameSlot(fmt.Sprint("moving", i), 14)
@@ -163,9 +162,9 @@ func TestSlotMigration(t *testing.T) {
 	}
 }
 
-// TestMasters_NameEachOther hands over a slot, during which its two masters can name
-// each other. A call is sent to the named master repeatedly, for a moment. If that
-// fails, the call has certainly changed nothing.
+// TestMasters_NameEachOther hands over a slot. During the hand-over, its two masters
+// can name each other. A call is sent to the named master repeatedly, for a moment. If
+// that fails, the call has certainly changed nothing.
 func TestMasters_NameEachOther(t *testing.T) {
 	tally.ProofOnly(t)
 	t.Parallel()
@@ -173,7 +172,7 @@ func TestMasters_NameEachOther(t *testing.T) {
 		name string
 		opts []redisstore.Option
 	}{
-		{"alone", nil},
+		{"no replicas asked", nil},
 		{"with replicas asked", []redisstore.Option{redisstore.WithReplicas(1, time.Second)}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -18,8 +18,8 @@ import (
 )
 
 // oracle judges holders independently of the kit, on one monotonic clock. No two may
-// believe at the same time that they hold the same key, and a later holder must have
-// the higher token.
+// believe at the same time that they hold the same key. A later holder must have the
+// higher token.
 type oracle struct {
 	start time.Time
 
@@ -85,7 +85,6 @@ func (v *visit) leave() error {
 	return v.lease.Release(context.Background())
 }
 
-// count returns the number of finished stays.
 func (o *oracle) count() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -150,7 +149,6 @@ func process(t testing.TB, client redis.UniversalClient, opts ...redisstore.Opti
 	return l
 }
 
-// keyOf returns the name of key in Redis with the default prefix.
 func keyOf(key string) string { return "lk2:{" + key + "}" }
 
 func TestOracle(t *testing.T) {

@@ -104,7 +104,6 @@ func (w *witnessed) seen(n int, name string) {
 	}
 }
 
-// back waits until n replicas acknowledge, and then calls seen.
 func (w *witnessed) back(n int, name string) {
 	w.t.Helper()
 	s := newStore(w.t, w.client, redisstore.WithReplicas(n, time.Second))

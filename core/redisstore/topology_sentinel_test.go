@@ -21,13 +21,13 @@ import (
 )
 
 // TestOnSentinel makes failovers that lose no write, so no two holders may exist. The
-// cases run one after the other, because each needs another master.
+// cases run one after the other, because most of them change the master.
 func TestOnSentinel(t *testing.T) {
 	tally.ProofOnly(t)
 	t.Parallel()
 	sentinel := testserver.StartSentinel(t)
 	client := func() redis.UniversalClient { return testclient.Sentinel(t, sentinel) }
-	t.Run("contract", func(t *testing.T) {
+	t.Run("contract of stores", func(t *testing.T) {
 		clients := []redis.UniversalClient{client(), client()}
 		var n atomic.Uint32
 		storetest.Run(t, storetest.Harness{

@@ -38,7 +38,7 @@ func inLine(t testing.TB, client redis.UniversalClient, key string) int {
 }
 
 // start adds a waiter. It fails the test if the waiter is not granted the key within
-// two minutes, or gets an error other than busy or unavailable.
+// two minutes, or gets an error that does not match store.ErrUnavailable.
 func (w *waiters) start(p *core.Locker) {
 	w.all.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)

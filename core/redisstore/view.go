@@ -13,8 +13,8 @@ import (
 type view struct {
 	state store.State
 	us    uint64 // the server's time
-	// leases has a text for the ID of each revocable hold: the lease, the owner of a plain
-	// key, or the field of a hold of Redisson.
+	// leases has a text for the ID of each revocable hold: the lease, the owner of a
+	// plain key, or the field of a hold of Redisson.
 	leases map[string]string
 }
 
@@ -196,7 +196,6 @@ func number(s string) (uint64, bool) {
 	return n, err == nil && n <= farthest && s[0] != '+'
 }
 
-// empty reports whether the key has no live entries.
 func (v view) empty() bool {
 	return len(v.state.Holds) == 0 && len(v.state.Waiters) == 0 && v.state.Run == nil
 }

@@ -43,10 +43,10 @@ func TestShortcutsAgreeOnWaiters(t *testing.T) {
 		"future token": {
 			-second, 60 * second, " 2147483647", 60e6, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "2", "", false, false,
 		},
-		"future token, more waiters": {
+		"future token and more waiters": {
 			-second, 60 * second, " 2147483647", 60e6, []string{"2 % 4 " + exclusive + " o2 ID", "3 % 0 " + exclusive + " o3 ID"}, []int64{9 * second, 9 * second}, "2", "", false, false,
 		},
-		"fair waiter, one behind": {
+		"fair waiter and one behind": {
 			-second, 60 * second, " 2147483647", -second, []string{"2 % 5 " + exclusive + " o2 ID", "3 % 4 " + exclusive + " o3 ID"}, []int64{9 * second, 9 * second}, "2", "", false, false,
 		},
 		"waiter that asked long ago": {
@@ -55,25 +55,25 @@ func TestShortcutsAgreeOnWaiters(t *testing.T) {
 		"waiter before clock set back": {
 			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{15 * second}, "", "2", false, false,
 		},
-		"gone waiter, one behind": {
+		"gone waiter and one behind": {
 			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID", "3 % 4 " + exclusive + " o3 ID"}, []int64{-second, 9 * second}, "3", "", false, false,
 		},
 		"waiter that has to ask": {
 			-second, 60 * second, " 2147483647", -second, []string{"2 % 0 " + exclusive + " o2 ID"}, []int64{9 * second}, "", "2", false, false,
 		},
-		"waiter without message, one behind": {
+		"waiter without message one behind": {
 			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 nobody", "3 % 4 " + exclusive + " o3 ID"}, []int64{9 * second, 9 * second}, "3", "", false, false,
 		},
-		"waiter without message, overheard": {
+		"overheard waiter without message": {
 			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 nobody"}, []int64{9 * second}, "", "", true, false,
 		},
-		"asking waiter without message, overheard": {
+		"overheard asking waiter without message": {
 			-second, 60 * second, " 2147483647", -second, []string{"2 % 0 " + exclusive + " o2 nobody", "3 % 0 " + exclusive + " o3 ID"}, []int64{9 * second, 9 * second}, "", "3", true, false,
 		},
 		"muted release": {
 			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "", "", false, true,
 		},
-		"readers": {
+		"two readers": {
 			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 1 2147483647 o2 ID", "3 % 4 1 2147483647 o3 ID"}, []int64{9 * second, 9 * second}, "2 3", "", false, false,
 		},
 		"one of two permits": {

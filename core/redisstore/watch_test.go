@@ -29,7 +29,6 @@ func watch(t testing.TB, s *redisstore.Store, c store.Claim) <-chan struct{} {
 	return ch
 }
 
-// wakes fails the test unless ch receives.
 func wakes(t testing.TB, ch <-chan struct{}) {
 	t.Helper()
 	select {
@@ -42,7 +41,6 @@ func wakes(t testing.TB, ch <-chan struct{}) {
 	}
 }
 
-// breaks fails the test unless ch is closed.
 func breaks(t testing.TB, ch <-chan struct{}) {
 	t.Helper()
 	select {

@@ -1,8 +1,7 @@
 -- Acquire tries once to admit a claim. For an exclusive claim that does not wait, a
--- Store that can read the time of the key's server usually tries a SET without a script
--- first, see acquireBySet in acquire.go. `value` is from acquire_shortcuts.lua,
--- `holding` from crowd.lua, and the functions on the state `s` from state.lua and
--- waiters.lua.
+-- Store usually tries a SET without a script first, see acquireBySet in acquire.go.
+-- `value` is from acquire_shortcuts.lua, `holding` from crowd.lua, and the functions on
+-- the state `s` from state.lua and waiters.lua.
 --
 -- KEYS[1]  the key
 -- ARGV     1 'acquire <flags> <id> <wake>', see waiters.lua; flags: f fair, w wait,

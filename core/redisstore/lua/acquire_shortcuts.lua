@@ -40,3 +40,22 @@ if not value and ARGV[5] and us - ARGV[8] >= 0 then
     return answer
   end
 end
+if not value and ARGV[5] and not ARGV[9] and ARGV[5] ~= '2147483647' and ARGV[7] == '' then
+  -- A reader or permit for which there is room in a crowd without waiters. The lease is
+  -- the first one of its owner. glance and settle in crowd.lua do the same.
+  local hold, list = 'h:' .. ARGV[2], 'o:' .. ARGV[3]
+  local got = redis.call('HMGET', KEYS[1], 'n', 't', 'w', list, hold, 'k:' .. ARGV[2], 'd:' .. ARGV[2])
+  local written, first, free, count, sum, kept = string.match(got[1] or '', '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) *$')
+  if kept and not (got[3] or got[4] or got[5] or got[6] or got[7]) and us - written >= 0
+    and first + LATE > now and sum + ARGV[5] <= tonumber(ARGV[6])
+    and us - (got[2] or 0) > 63 and redis.call('PTTL', KEYS[1]) - ARGV[4] >= 0 then
+    local ends = now + ARGV[4]
+    local n = string.format('%s %.0f %.0f %.0f %.0f %-32s', stamp, math.min(first + 0, ends),
+      free == '0' and ends or math.min(free + 0, ends), count + 1, sum + ARGV[5], kept)
+    local set = redis.pcall('HSET', KEYS[1], 'n', n, hold, stamp .. ' ' .. ARGV[4] .. ' ' .. ARGV[3] .. ' ' .. ARGV[5],
+      list, ' ' .. ARGV[2] .. ' ')
+    if type(set) == 'number' then
+      return 0
+    end
+  end
+end

@@ -59,6 +59,10 @@ local FOREVER = 86400000
 -- message lasts for WINDOW plus the time since its waiter asked, which must be at most
 -- ASKED. See push.go.
 local WAITER_LIFE, WINDOW, ASKED = 10000, 1500, 7000
+-- CROWD is the maximum number of leases in a string without a record. LATE is the number
+-- of ms for which a lease may stay in a hash after its expiry, see crowd.lua.
+local CROWD = 8
+local LATE = 1000
 -- The words with which an answer begins.
 local OK, BUSY, LOST, HEAVY, DONE, BEHIND = 0, 1, 2, 3, 4, 5
 local time = redis.call('TIME')

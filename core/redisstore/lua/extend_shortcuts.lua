@@ -7,7 +7,7 @@ local value = redis.call('MGET', KEYS[1])[1]
 -- server milliseconds. Expired entries stay until another script reads the key.
 local name = '\th:' .. ARGV[2] .. ' '
 local at = value and string.find(value, name, 1, true)
--- A match after the value's name is part of the value, not a field.
+-- A match after the name of the field v is a part of the record's value, not a field.
 if at and not string.find(string.sub(value, 1, at), '\tv ', 1, true) then
   local from, stop, since, ms = string.find(value, '^(%d+) (%d+)', at + #name)
   local left, ends = since + ms * 1000 - us, redis.call('PTTL', KEYS[1])

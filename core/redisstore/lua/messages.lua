@@ -11,9 +11,9 @@ local flags, id, channel = string.match(ARGV[1], '^%a+ ?(%a*) ?(%S*) ?(.*)$')
 -- The key is KEYS[1], which can contain spaces but no line end. A lease contains
 -- neither. The deadline is a part of the waiter's place in the wait list, and identifies
 -- the place for which the grant counts. The token is the first token of the grant, or 0
--- for a weight without tokens. The grant lasts for this number of ms from the message
--- on. All numbers are decimal digits, and times are in ms. release_relay.lua writes the
--- second text too. wake of watch.go and readPush of push.go read both texts.
+-- for a weight without tokens. The number ms is the time for which the grant lasts, from
+-- the message on. All numbers are decimal digits, and times are in ms. release_relay.lua
+-- writes the second text too. wake of watch.go and readPush of push.go read both texts.
 
 -- publish sends a message to the process with an id. It returns the number of
 -- connections that have received the message. In a Cluster this number counts only the

@@ -1,4 +1,4 @@
--- Show returns what an operator may see of a plain key. It changes nothing.
+-- Show returns the operators' view of a plain key. It changes nothing.
 --
 -- KEYS[1]  the key
 -- ARGV     1 'show', 2 the maximum length of an owner

@@ -29,8 +29,8 @@ local from, to = place(s, lease)
 local answer = (s.own or from) and OK or {LOST}
 local r = s.record
 if attempt and (s.own or begun(r, lease)) then
-  -- The record is saved even if the lease has expired, because no other run has begun
-  -- and no record was saved since then.
+  -- The record is saved even if the lease has expired. No other run has begun since
+  -- then, and no record was saved.
   answer, remember = OK, 0
   s.record, s.value = nil, nil
   if retain > 0 then

@@ -28,3 +28,22 @@ if value and last and ARGV[9] and ARGV[8] ~= '0' and ARGV[5] == '0' then
     return OK
   end
 end
+
+if not value and not ARGV[5] then
+  -- A reader or permit in a crowd without waiters, the only lease of an owner of the same
+  -- name. glance and settle in crowd.lua do the same, and contain the reasons.
+  local hold, list = 'h:' .. ARGV[2], 'o:' .. ARGV[2]
+  local got = redis.call('HMGET', KEYS[1], 'n', 't', 'w', 'k:' .. ARGV[2], 'd:' .. ARGV[2], list, hold)
+  local written, first, free, count, sum, kept = string.match(got[1] or '', '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) *$')
+  local since, ms, owner, weight = string.match(got[7] or '', '^(%d+) (%d+) (%S+) (%d+)$')
+  if kept and owner == ARGV[2] and got[6] == ' ' .. owner .. ' ' and not (got[3] or got[4] or got[5])
+    and us - written >= 0 and first + LATE > now and count - 1 > CROWD / 2 and weight ~= '2147483647'
+    and math.floor(since / 1000) + ms > now and us - (got[2] or 0) > 63
+    and type(redis.pcall('HDEL', KEYS[1], '')) == 'number' then
+    local n = string.format('%s %s %s %.0f %.0f %-32s', stamp, first, free, count - 1, sum - weight, kept)
+    if type(redis.pcall('HSET', KEYS[1], 'n', n)) == 'number' then
+      redis.call('HDEL', KEYS[1], hold, list)
+      return OK
+    end
+  end
+end

@@ -1,5 +1,5 @@
--- Show returns what an operator may see of a key: everything except the value of its
--- record. It changes nothing.
+-- Show returns the operators' view of a key: everything except the value of its record.
+-- It changes nothing.
 --
 -- KEYS[1]  the key
 -- ARGV     1 'show', 2 used by plain_show.lua only

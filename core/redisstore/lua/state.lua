@@ -1,6 +1,6 @@
--- The functions that read, change and write the state of a key. The state of a hash is
--- in crowd.lua, which precedes this file and has `CROWD`, `LEASE`, `holding`, `glance`,
--- `settle` and `scatter`.
+-- The functions that read, change and write the state of a key. The other functions for
+-- a hash are in crowd.lua, which precedes this file: `holding`, `glance`, `settle` and
+-- `scatter`, and the pattern `LEASE`. `CROWD` is in clock.lua.
 
 -- The weight and the limit of an exclusive claim.
 local ALL = 2147483647
@@ -90,9 +90,9 @@ local function load(value, lease, room)
   local ms, owner, by = string.match(value, '^(%d+) (%S+) (%S+)$')
   if ms then
     -- `began` is the time at which the key was set. It is in the future if the clock was
-    -- set back since then. If another client has removed the key's expiry, `began` is
-    -- also in the future, so the hold lasts from now on. The clocks of TIME and PTTL can
-    -- differ by a millisecond, so the token is the end of the next millisecond.
+    -- set back since then. It is also in the future if another client has removed the
+    -- key's expiry. In both cases the hold lasts from now on. The clocks of TIME and
+    -- PTTL can differ by a millisecond, so the token is the end of the next millisecond.
     local left = redis.call('PTTL', KEYS[1])
     local began = left < 0 and now + 1 or now + math.max(left, 1) - tonumber(ms)
     value = string.format('f\th:%s %.0f000 %s %s %d\tt %.0f999', by, began, ms, owner, ALL, began + 1)

@@ -51,11 +51,11 @@ local function place(s, lease)
 end
 
 -- wake wakes the first waiter that fits now and can be reached. If the waiter can be
--- granted the key by message, announce publishes the grant. Any other waiter has to
--- ask. A fair waiter keeps its place until it asks, and its claim counts for the fair
--- waiters after it. wake also wakes the first waiter for which only kept holds leave no
--- room, so that the waiter learns when these holds expire. In a Cluster the number of
--- receivers means nothing, because a receiver may be connected to another node.
+-- granted the key by message, announce publishes the grant. Any other waiter has to ask.
+-- A fair waiter keeps its place until it asks, and its claim counts for the fair waiters
+-- after it. wake also wakes the first waiter that lacks room only because of kept holds.
+-- The waiter then learns when these holds expire. In a Cluster the number of receivers
+-- means nothing, because a receiver may be connected to another node.
 local function wake(s)
   local kept = s.owners['']
   kept = kept and kept.sum or 0

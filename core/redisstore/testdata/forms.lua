@@ -1,7 +1,8 @@
 -- This program makes the same calls at two simulated servers, and prints differences.
 -- One server stores a key with any number of leases as a string. The other server stores
--- a key with more than a few leases as a hash. The values are tables of Lua, and the time
--- is a number. The standard input is Lua that calls script, sequence and step.
+-- a key with more than a few leases as a hash. The values are tables of Lua, and the
+-- time is a number. The standard input is Lua that calls script, server, sequence and
+-- step.
 
 local ALL = 2147483647
 local texts, servers, now, heard, seed, trace = {}, {}, 0, '', 0, {}
@@ -88,9 +89,11 @@ local commands = {
     key.value = fields
     return 1
   end,
-  HDEL = function(key, _, name)
+  HDEL = function(key, _, ...)
     local fields = hash(key)
-    fields[name] = nil
+    for _, name in ipairs({...}) do
+      fields[name] = nil
+    end
     if next(fields) == nil then
       key.value, key.ends = nil, nil
     end
@@ -115,7 +118,6 @@ local function call(key, name, ...)
   return commands[name](key, unpack(args))
 end
 
--- run calls a script, and returns its answer.
 local function run(server, name, argv)
   local key = server.key
   key.said = {}
@@ -194,9 +196,10 @@ local function shown(key)
   return table.concat(ruled, '; '), table.concat(rest, '; '), fault
 end
 
--- wrong returns an inconsistency between the fields of a hash, or nil.
-local function wrong(all)
-  local written, ends, first, free, count, sum, kept = string.match(all.n, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$')
+-- wrong returns an inconsistency between the fields of a hash that expires at ends, or
+-- nil.
+local function wrong(all, ends)
+  local written, first, free, count, sum, kept = string.match(all.n, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) *$')
   if not kept then
     return 'n is ' .. all.n
   end
@@ -212,7 +215,7 @@ local function wrong(all)
       local deadline = math.floor(since / 1000) + ms
       count, sum = count - 1, sum - (tonumber(weight) or 0)
       kept = kept - (kind == 'k:' and weight or 0)
-      if tonumber(since) > tonumber(written) or deadline < tonumber(first) or deadline > tonumber(ends)
+      if tonumber(since) > tonumber(written) or deadline < tonumber(first) or deadline > ends
         or kind ~= 'd:' and deadline < tonumber(free) then
         return name .. ' ' .. text .. ' beside n ' .. all.n
       end
@@ -324,7 +327,7 @@ function step(ms, listeners, name, argv, rule)
   end
   if type(pair[2].key.value) == 'table' then
     hashes = hashes + 1
-    is[2].fault = is[2].fault or wrong(pair[2].key.value)
+    is[2].fault = is[2].fault or wrong(pair[2].key.value, pair[2].key.ends)
   end
   trace[#trace] = trace[#trace] .. '\n    ' .. is[2].all
   if is[1].fault or is[2].fault then

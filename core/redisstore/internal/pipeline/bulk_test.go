@@ -24,7 +24,6 @@ func (h *script) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPip
 	}
 }
 
-// unknownScript is a server's reply for an unknown script.
 type unknownScript struct{}
 
 func (unknownScript) Error() string { return "NOSCRIPT No matching script" }

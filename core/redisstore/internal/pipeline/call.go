@@ -148,8 +148,8 @@ func (c *Call) Clone() redis.Cmder {
 	return single{c.Cmd.Clone().(*redis.Cmd)}
 }
 
-// SetErr implements redis.Cmder. It keeps the first reply, because go-redis also passes
-// the error that ended a pipeline to calls that were answered.
+// SetErr implements redis.Cmder. It keeps the first reply. go-redis also passes the
+// error of a pipeline to calls that were answered.
 func (c *Call) SetErr(err error) {
 	c.Cmd.SetErr(err)
 	v := c.Cmd.Val()
@@ -173,7 +173,6 @@ func (c *Call) result(err error) (any, error) {
 	return c.answer, c.err
 }
 
-// finish sets the outcome of c, unless it has one.
 func (c *Call) finish(got Replicated, err error) {
 	if c.over.CompareAndSwap(false, true) {
 		c.got, c.fault = got, err

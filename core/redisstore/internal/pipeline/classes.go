@@ -12,18 +12,18 @@ import (
 // replies: the outcome is unknown.
 type Class struct {
 	// Unchanged is set if the server has changed nothing. Inside a script, a command's
-	// error occurs at the script's first write. The exception is NOPERM, which can
-	// occur later. All scripts in core/redisstore/lua (the kit's own keys, plain_*.lua
-	// and redisson_*.lua) then leave all holds as they are. TestHalfAScript and
-	// TestHalfAScript_ForeignKeys in core/redisstore show that. The table under Errors in
-	// core/store/doc.go has the Locker's reactions.
+	// error occurs at the script's first write or before. The exception is NOPERM,
+	// which can occur later. All scripts in core/redisstore/lua (the kit's own keys,
+	// plain_*.lua and redisson_*.lua) then leave all holds as they are. TestHalfAScript
+	// and TestHalfAScript_ForeignKeys in core/redisstore show that. The table under
+	// Errors in core/store/doc.go has the Locker's reactions.
 	Unchanged bool
 	// Advice precedes the server's message.
 	Advice string
 	// Hint is the advice if the server is not fit for locks, or "".
 	Hint string
-	// displaced is set if the connection leads to a server that cannot serve now, while
-	// another server may have taken over its name or role. The idle connections of a
+	// displaced is set if the connection leads to a server that cannot serve now.
+	// Another server may have taken over its name or role. The idle connections of a
 	// single-server client are then closed, so that later calls dial.
 	displaced bool
 }

@@ -7,9 +7,10 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core/internal/clock"
 )
 
-// serverOf returns the server that stores a key.
 func (p *Pipeline) serverOf(ctx context.Context, key name) (*server, error) {
 	if p.cluster == nil {
 		return p.server, nil
@@ -20,7 +21,7 @@ func (p *Pipeline) serverOf(ctx context.Context, key name) (*server, error) {
 	}
 	to, known := p.wayTo(master)
 	if !known {
-		p.forget(master)
+		p.forget()
 	}
 	return to, nil
 }
@@ -49,14 +50,16 @@ func (p *Pipeline) wayTo(master *redis.Client) (to *server, known bool) {
 	if !known {
 		way, known = p.masters.LoadOrStore(master, newServer(master, p.closed.Load()))
 	}
-	return way.(*server), known
+	to = way.(*server)
+	to.used.Store(time.Now().UnixNano())
+	return to, known
 }
 
-// forget removes unused servers, because their masters may no longer exist. It keeps
-// the server of the master but. Callers that still have a removed server may use it.
-func (p *Pipeline) forget(but *redis.Client) {
+// forget removes the servers that have been unused for forgetServerAfter, because their
+// masters may no longer exist. Callers that still have a removed server may use it.
+func (p *Pipeline) forget() {
 	p.masters.Range(func(master, to any) bool {
-		if to := to.(*server); master != but && to.sender.unused() {
+		if to := to.(*server); to.sender.unused() && time.Since(time.Unix(0, to.used.Load())) > forgetServerAfter {
 			p.masters.Delete(master)
 			go to.close()
 		}
@@ -64,14 +67,19 @@ func (p *Pipeline) forget(but *redis.Client) {
 	})
 }
 
-// ErrElsewhere is the error of a Timed call that was not sent, or that a server refused
-// because another server has the slot. A TIME has no key. Only a client of one server
-// is sure to send the TIME to the server of the call.
+// forgetServerAfter is long, because a server that is forgotten too early loses its
+// known outage.
+const forgetServerAfter = time.Minute
+
+// ErrElsewhere is the error of a Timed call that was not sent, or was refused by a
+// server without the slot. A TIME has no key. Only a client of one server is sure to
+// send the TIME to the server of the call.
 var ErrElsewhere = errors.New("the time of the key's server cannot be asked for")
 
 // follow returns the server for a key after the error reply err, and reports whether
-// the slot is about to move there. The client asks all servers for the slots. One of
-// them may be silent, so the caller can leave in the meantime.
+// the slot is about to move there. The client asks one server after another for the
+// slots, until one answers. A silent server delays that, so the caller can leave in the
+// meantime.
 func (p *Pipeline) follow(ctx context.Context, key name, err error) (to *server, asking bool, _ error) {
 	p.cluster.ReloadState(ctx)
 	addr, asking := redis.IsAskError(err)
@@ -104,24 +112,13 @@ func elsewhere(err error) bool {
 	return replied(err, "MOVED") || replied(err, "ASK") || replied(err, "READONLY") || !Sent(err) && errors.Is(err, redis.ErrClosed)
 }
 
-// replied reports whether err is an error reply with this code.
 func replied(err error, code string) bool { return err != nil && redis.HasErrorPrefix(err, code) }
 
-// pursue waits before a call is sent again. The call was sent n times, and each reply
-// was that another server has the slot. pursue returns false if the call must not
-// be sent again. While a slot is handed over, both masters can name each other for a
-// moment. A slot that moves several times can already have moved on from the named
-// master. All waits together take half a second.
+// pursue waits before a call is sent again. The call was tried n times, and each time
+// had to be sent to another server. pursue returns false if the call must not be sent
+// again. While a slot is handed over, both masters can name each other for a moment. A
+// slot that moves several times can already have moved on from the named master. All
+// waits together take half a second.
 func pursue(ctx context.Context, n int) bool {
-	if n > 10 {
-		return false
-	}
-	timer := time.NewTimer(time.Millisecond / 2 << (n - 1))
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
+	return n <= 10 && clock.Sleep(ctx, time.Millisecond/2<<(n-1)) == nil
 }

@@ -20,7 +20,7 @@ func TestWorkers_FitThePool(t *testing.T) {
 	server := testserver.StartRedis(t)
 	for _, few := range []int{1, 2} {
 		for _, brief := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%d connections, client's time-outs %v", few, brief), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%d connections time-outs %v", few, brief), func(t *testing.T) {
 				t.Parallel()
 				p := newPipeline(t, testclient.Redis(t, server.Addr, func(o *redis.Options) {
 					o.MaxActiveConns, o.ContextTimeoutEnabled = few, brief

@@ -49,11 +49,11 @@ func (w *watcher) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPi
 // the calls have returned, or have taken too long.
 func TestClientContext_Ends(t *testing.T) {
 	t.Parallel()
-	for name, calls := range map[string]int{"alone": 1, "alone, a client that can hang": 1, "together": 5} {
+	for name, calls := range map[string]int{"alone": 1, "alone with a hanging client": 1, "together": 5} {
 		for _, patient := range []bool{false, true} {
-			what, want := ", with the calls", context.Canceled
+			what, want := " with the calls", context.Canceled
 			if patient {
-				what, want = ", after the limit", context.DeadlineExceeded
+				what, want = " after the limit", context.DeadlineExceeded
 			}
 			t.Run(name+what, func(t *testing.T) {
 				t.Parallel()
@@ -148,7 +148,6 @@ func TestFlightContext(t *testing.T) {
 	})
 }
 
-// panicking is a context whose Deadline panics.
 type panicking struct{ context.Context }
 
 func (panicking) Deadline() (time.Time, bool) { panic("no deadline") }

@@ -12,17 +12,19 @@
 //
 // server.do refuses an Optional call while the server is known to be down. From the
 // outcome of a call it learns three things. The first is whether the server is down.
-// The second is whether idle connections may be silent; then each gets a PING. The
-// third is whether idle connections lead to a server that has lost its role; then they
-// are closed.
+// The second is whether idle connections may be silent; then PINGs are sent over them.
+// The third is whether idle connections lead to a server that has lost its role; then
+// they are closed.
 //
 // sender.do puts the call into a queue. It waits until the call has returned, ctx is
 // done, or Limit has passed. A worker takes the calls that have arrived, at most 128
 // calls or 64 KiB, and sends them as one flight. A long value is sent alone. After 5 ms
 // a flight does not delay the calls in the queue any more. Three kinds of calls do not
 // wait in the queue. A call that waits for replicas or follows ASK has its own
-// connection. DoAll makes one flight for each server. A caller whose ctx is never done
-// sends its call itself, unless such a call has recently taken much longer than Limit.
+// connection. DoAll makes one flight for each server. If no call is in flight, a caller
+// whose ctx is never done sends its call itself. This needs a client with
+// ContextTimeoutEnabled. After such a call has taken much longer than Limit, all
+// callers use the queue for a while.
 //
 // A flight is a group of commands that go-redis sends at once. These are the calls, a
 // TIME after them if a call is Timed, and a WAIT if a call waits for replicas. When the
@@ -30,12 +32,13 @@
 //
 // # End of a call
 //
-// A call has the outcome that it gets first (Call.finish): from flight.land when the
-// client has returned, or ErrNoAnswer from sender.check after Limit. check does not see
-// a call with WAIT or ASK and the calls of DoAll, so their ctx is Bounded. A caller
-// whose ctx is done takes a reply that has arrived, and otherwise leaves (Call.await).
-// Other flights go on until their flightContext ends: when the client has returned, at
-// the first check after the deadline, or when the only caller has left (sender.left).
+// A call has the outcome that it gets first (Call.finish). It gets one from flight.land
+// when the client has returned, or ErrNoAnswer from sender.check after Limit. check
+// does not see a call with WAIT or ASK and the calls of DoAll, so their ctx is Bounded.
+// A caller whose ctx is done takes a reply that has arrived, and otherwise leaves
+// (Call.await). A flight that check sees goes on until its flightContext ends. This
+// context ends when the client has returned, at the first check after the deadline, or
+// when the only caller has left (sender.left).
 //
 // # Sent or not
 //
@@ -49,10 +52,10 @@
 //	 └─ caller: leave, or end ───────→ barred: never sent
 //
 // A call provides its bytes once, see payload.go. If the client has returned and never
-// requested a call's bytes, the call was not sent and never will be. If the caller leaves
-// before the client requests the bytes, the call is never sent either, unless it is in a
-// flight with others. The first reply that the client reports counts. Outcomes are read
-// when the client has returned.
+// requested a call's bytes, the call was not sent and never will be. If the caller
+// leaves before the client requests the bytes, the call is never sent either. The
+// exception is a call in a flight with others. The first reply that the client reports
+// counts. An outcome is read when the client has returned, or when the caller leaves.
 //
 // Calls are reused when the client has returned without a failure and the caller has
 // the reply. A hook must not keep a call, but may keep a Clone.

@@ -29,4 +29,25 @@ func (p *Pipeline) Enough(n int) { p.server.sender.enough = n }
 func (p *Pipeline) Patient() { p.server.sender.limit = time.Minute }
 
 // Unused reports whether there are no workers, neither working nor idle ones.
-func (p *Pipeline) Unused() bool { return p.server.sender.unused() }
+func (p *Pipeline) Unused() bool {
+	if p.server != nil {
+		return p.server.sender.unused()
+	}
+	unused := true
+	p.masters.Range(func(_, to any) bool {
+		unused = unused && to.(*server).sender.unused()
+		return true
+	})
+	return unused
+}
+
+// Age makes the last use of each master's server two minutes older, and returns the
+// number of servers.
+func (p *Pipeline) Age() (servers int) {
+	p.masters.Range(func(_, to any) bool {
+		to.(*server).used.Add(-int64(2 * time.Minute))
+		servers++
+		return true
+	})
+	return servers
+}

@@ -14,7 +14,8 @@ import (
 // them.
 type flight struct {
 	calls []*Call
-	own   bool // the client is a *redis.Client
+	cmds  []redis.Cmder // what was sent
+	own   bool          // the client is a *redis.Client
 	pipe  redis.Pipeliner
 	clock *redis.TimeCmd
 	wait  *redis.Cmd
@@ -27,10 +28,10 @@ func (f *flight) carry(ctx context.Context, s *sender, calls []*Call) {
 	f.land()
 }
 
-// fly sends calls together, and returns when the client has returned. A flight can be used
-// again after land.
+// fly sends calls together, and returns when the client has returned. A flight can be
+// used again after land.
 func (f *flight) fly(ctx context.Context, s *sender, calls []*Call) {
-	*f = flight{calls: f.calls[:0], own: s.own, pipe: f.pipe}
+	*f = flight{calls: f.calls[:0], cmds: f.cmds[:0], own: s.own, pipe: f.pipe}
 	for _, c := range calls {
 		if c.payload.board(len(calls) == 1) {
 			f.calls = append(f.calls, c)
@@ -40,7 +41,8 @@ func (f *flight) fly(ctx context.Context, s *sender, calls []*Call) {
 		f.send(ctx, s.client, f.commands(ctx))
 	}
 	if f.failed() != nil {
-		f.pipe = nil // the client may have left commands in it
+		// The client may have left commands in pipe, and use cmds.
+		f.pipe, f.cmds = nil, nil
 	}
 }
 
@@ -53,13 +55,15 @@ func (f *flight) land() {
 		c.finish(f.outcome(c))
 	}
 	clear(f.calls)
+	clear(f.cmds)
 	f.clock, f.wait = nil, nil
 }
 
-// flightContext is the context of a batch. It has the values of the first call's context.
-// It is done when the client has returned, when the only caller has left, and soon after its
-// deadline, at the next check. A context of the standard library would start a timer for
-// each batch. Do not use context.Cause: it can return the cause of the first call's context.
+// flightContext is the context of a flight. It has the values of the first call's
+// context. It is done when the client has returned, when the only caller has left, and
+// soon after its deadline, at the next check. A context of the standard library would
+// start a timer for each flight. Do not use context.Cause: it can return the cause of
+// the first call's context.
 type flightContext struct {
 	context.Context
 	until time.Time
@@ -68,9 +72,9 @@ type flightContext struct {
 }
 
 // newFlightContext returns the context of calls that are sent together. Its deadline is
-// until, or the deadline of the only caller if that is earlier. newFlightContext calls no
-// method of a caller's context. Such a method could panic or block, and the sender's mutex
-// is held.
+// until, or the deadline of the only caller if that is earlier. newFlightContext calls
+// no method of a caller's context. Such a method could panic or block, and the sender's
+// mutex is held.
 func newFlightContext(calls []*Call, until time.Time) *flightContext {
 	if end := calls[0].deadline; len(calls) == 1 && !end.IsZero() && end.Before(until) {
 		until = end
@@ -106,7 +110,7 @@ func (f *flightContext) end(err error) {
 // WAIT if the only call has one. The WAIT lasts for at least a millisecond, and otherwise
 // for at most the limit of its call and until the deadline of ctx.
 func (f *flight) commands(ctx context.Context) []redis.Cmder {
-	cmds := make([]redis.Cmder, 0, len(f.calls)+2)
+	cmds := slices.Grow(f.cmds, len(f.calls)+2)
 	for _, c := range f.calls {
 		if c.asking {
 			cmds = append(cmds, single{redis.NewCmd(ctx, "asking")})
@@ -129,10 +133,10 @@ func (f *flight) commands(ctx context.Context) []redis.Cmder {
 		f.wait = redis.NewCmd(ctx, "wait", c.replicas, max(limit.Milliseconds(), 1))
 		cmds = append(cmds, single{f.wait})
 	}
+	f.cmds = cmds
 	return cmds
 }
 
-// send sends cmds on the client.
 func (f *flight) send(ctx context.Context, client redis.UniversalClient, cmds []redis.Cmder) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -165,7 +169,6 @@ func (f *flight) failed() error {
 	return f.err
 }
 
-// outcome returns the outcome of c.
 func (f *flight) outcome(c *Call) (got Replicated, err error) {
 	failed := f.failed()
 	if failed == nil {
@@ -188,7 +191,6 @@ func (f *flight) outcome(c *Call) (got Replicated, err error) {
 	return got, err
 }
 
-// timeOf returns the server's time in microseconds, or a *NoTimeError.
 func (f *flight) timeOf(failed error) (any, error) {
 	if failed != nil {
 		return nil, &NoTimeError{failed}
@@ -214,8 +216,8 @@ func (e *NoTimeError) Error() string {
 	return "done, but the server's time is not known: " + e.cause.Error()
 }
 
-// Unwrap returns the error of the TIME, unless it is an error reply: that would look
-// like a reply to the call.
+// Unwrap returns the error of the TIME, except an error reply. An error reply would
+// look like a reply to the call.
 func (e *NoTimeError) Unwrap() error {
 	if e.Refused() {
 		return nil

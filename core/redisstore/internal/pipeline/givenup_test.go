@@ -49,26 +49,26 @@ func (h *impatient) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 	}
 }
 
-// TestHook_GaveUp checks that a call has no effect, even later, if a
-// hook gave up on it before it was written. The caller's error shows that.
+// TestHook_GaveUp checks a call on which a hook gave up before the call was written.
+// Such a call has no effect, even later, and its error reports that it was not sent.
 func TestHook_GaveUp(t *testing.T) {
 	t.Parallel()
 	for name, call := range map[string]func(t *testing.T, p *pipeline.Pipeline, g *gate, all []string) []error{
-		"alone": func(t *testing.T, p *pipeline.Pipeline, _ *gate, all []string) (errs []error) {
+		"single calls": func(t *testing.T, p *pipeline.Pipeline, _ *gate, all []string) (errs []error) {
 			for _, c := range all {
 				_, err := take(t.Context(), p, c)
 				errs = append(errs, err)
 			}
 			return errs
 		},
-		"alone, by a caller that stays": func(_ *testing.T, p *pipeline.Pipeline, _ *gate, all []string) (errs []error) {
+		"single calls and staying caller": func(_ *testing.T, p *pipeline.Pipeline, _ *gate, all []string) (errs []error) {
 			for _, c := range all {
 				_, err := take(context.Background(), p, c)
 				errs = append(errs, err)
 			}
 			return errs
 		},
-		"together": func(t *testing.T, p *pipeline.Pipeline, g *gate, all []string) []error {
+		"calls together": func(t *testing.T, p *pipeline.Pipeline, g *gate, all []string) []error {
 			return crowd(t, p, g, all)
 		},
 		"by DoAll": func(t *testing.T, p *pipeline.Pipeline, _ *gate, all []string) (errs []error) {
@@ -83,7 +83,7 @@ func TestHook_GaveUp(t *testing.T) {
 			proxy := testserver.NewRedisProxy(t, testserver.StartRedis(t).Addr)
 			g, h := newGate(), &impatient{let: make(chan struct{})}
 			client := testclient.Redis(t, proxy.Addr)
-			if name == "together" {
+			if name == "calls together" {
 				client.AddHook(g)
 			}
 			client.AddHook(h)
@@ -102,8 +102,8 @@ func TestHook_GaveUp(t *testing.T) {
 	}
 }
 
-// TestFailedPipeline_NotUsedAgain checks that no command of a failed pipeline
-// is reused, even if it was answered, because it may still be in flight.
+// TestFailedPipeline_NotUsedAgain checks that no command of a failed pipeline is
+// reused, even if it was answered. The command may still be in flight.
 func TestFailedPipeline_NotUsedAgain(t *testing.T) {
 	client, g, h := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}), newGate(), &script{}
 	t.Cleanup(func() { client.Close() })

@@ -36,7 +36,7 @@ func (p *payload) leave() bool {
 }
 
 // end records that the client has returned, and reports whether the call is barred. A
-// hook that gave up on the call may have left it in flight.
+// call that a hook gave up on may still be in flight, and must not be sent later.
 func (p *payload) end() bool { return p.leave() || p.state.CompareAndSwap(joined, barred) }
 
 // unsentError is the error of a call that never reaches the server.

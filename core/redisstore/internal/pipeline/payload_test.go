@@ -52,7 +52,6 @@ func (h odd) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPi
 	}
 }
 
-// ask requests the bytes of each argument.
 func ask(cmd redis.Cmder) {
 	for _, arg := range cmd.Args() {
 		if m, ok := arg.(encoding.BinaryMarshaler); ok {
@@ -93,15 +92,15 @@ func TestOnce(t *testing.T) {
 		},
 	}
 	for name, h := range map[string]odd{
-		"asks early":               {before: ask},
-		"asks early, and gives up": {before: ask, send: func(context.Context, func() error, *sync.WaitGroup) error { return errImpatient }},
+		"asks early":              {before: ask},
+		"asks early and gives up": {before: ask, send: func(context.Context, func() error, *sync.WaitGroup) error { return errImpatient }},
 		"sends twice": {send: func(_ context.Context, next func() error, _ *sync.WaitGroup) error {
 			return errors.Join(next(), next())
 		}},
 		"sets an early error":        {before: func(cmd redis.Cmder) { cmd.SetErr(errImpatient) }},
 		"sets an early unknown name": {before: func(cmd redis.Cmder) { cmd.SetErr(unknownScript{}) }},
 		"sets an early success":      {before: func(cmd redis.Cmder) { cmd.SetErr(nil) }},
-		"claims unknown name, sends later": {send: func(ctx context.Context, next func() error, later *sync.WaitGroup) error {
+		"claims unknown name and sends later": {send: func(ctx context.Context, next func() error, later *sync.WaitGroup) error {
 			later.Go(func() {
 				<-ctx.Done()
 				_ = next()
@@ -110,10 +109,11 @@ func TestOnce(t *testing.T) {
 		}},
 	} {
 		for way, call := range ways {
-			t.Run(name+", "+way, func(t *testing.T) {
+			t.Run(name+" "+way, func(t *testing.T) {
 				t.Parallel()
 				proxy := testserver.NewRedisProxy(t, server.Addr)
-				mustTake(t, newPipeline(t, testclient.Redis(t, server.Addr)), newKey()) // the server knows the script
+				// From now on the server knows the script.
+				mustTake(t, newPipeline(t, testclient.Redis(t, server.Addr)), newKey())
 				client, g := testclient.Redis(t, proxy.Addr), newGate()
 				if way == "together" {
 					client.AddHook(g)

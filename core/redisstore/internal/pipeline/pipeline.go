@@ -65,9 +65,9 @@ type Replicated struct {
 	Err      error // the error of the WAIT
 }
 
-// Do sends c and returns its outcome. If the server does not know the script, Do sends c
-// again with the text. It waits for the reply until ctx is done or Limit has passed. In
-// a Cluster Do follows a slot that has moved, for at most Limit more. A Timed call
+// Do sends c and returns its outcome. If the server does not know the script, Do sends
+// c again with the text. Do waits for each reply until ctx is done or Limit has passed.
+// In a Cluster Do follows a slot that has moved, for at most Limit more. A Timed call
 // fails with ErrElsewhere instead. An error reply is a redis.Error. For any other
 // error, Sent reports whether c may have reached the server.
 func (p *Pipeline) Do(ctx context.Context, c *Call) (Replicated, error) {

@@ -16,7 +16,7 @@ import (
 	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
 )
 
-// TestMain runs many tests per processor, because most wait for time or for a server.
+// TestMain runs up to 16 tests at once, because most wait for time or for a server.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	parallel := false
@@ -36,9 +36,9 @@ func newPipeline(t testing.TB, client redis.UniversalClient) *pipeline.Pipeline 
 	return p
 }
 
-// patient is for the client of a Pipeline that is Patient.
+// patient sets long time-outs, for the client of a Pipeline that is Patient.
 func patient(o *redis.Options) {
-	o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = time.Minute, time.Minute, time.Minute
+	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = time.Minute, time.Minute, time.Minute, time.Minute
 }
 
 // takeScript takes a key, unless the key has another value. The proxies of testserver
@@ -51,8 +51,7 @@ var takeScript = pipeline.NewScript([]byte(`
 
 var errTaken = errors.New("another has the key")
 
-// take takes a key. The texts are further arguments without a meaning. It returns the
-// reply, or errTaken.
+// take takes a key, and returns the reply or errTaken. The texts have no meaning.
 func take(ctx context.Context, p *pipeline.Pipeline, key string, texts ...string) (any, error) {
 	c := p.Eval(takeScript, []byte(key), "", "acquire").Text("value of " + key)
 	for _, text := range texts {
@@ -65,7 +64,6 @@ func take(ctx context.Context, p *pipeline.Pipeline, key string, texts ...string
 	return got.Reply, err
 }
 
-// takeAll takes many keys at once, and returns the replies of the hook or server.
 func takeAll(ctx context.Context, p *pipeline.Pipeline, all []string) []pipeline.Result {
 	items := make([]pipeline.Item, len(all))
 	for i, key := range all {
@@ -83,7 +81,6 @@ func mustTake(t testing.TB, p *pipeline.Pipeline, key string) {
 	}
 }
 
-// newKey returns an unused key.
 func newKey() string { return "{test:" + rand.Text() + "}" }
 
 func newKeys(n int) []string {
@@ -94,8 +91,6 @@ func newKeys(n int) []string {
 	return all
 }
 
-// notSent fails the test unless err shows that nothing was sent, and matches the error
-// why.
 func notSent(t testing.TB, what string, err, why error) {
 	t.Helper()
 	if err == nil || pipeline.Sent(err) || !errors.Is(err, why) {
@@ -103,7 +98,6 @@ func notSent(t testing.TB, what string, err, why error) {
 	}
 }
 
-// unknown fails the test unless err shows that something may have been sent.
 func unknown(t testing.TB, what string, err error) {
 	t.Helper()
 	if err == nil || !pipeline.Sent(err) {

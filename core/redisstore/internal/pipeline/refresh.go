@@ -30,9 +30,10 @@ func late(ctx context.Context, err error) bool {
 // none is idle. It follows a late call, for two reasons. First, a load balancer may
 // have forgotten the connection of that call. Then other connections that were idle for
 // as long are silent too. The PINGs take these connections out of the pool at once, so
-// that later calls dial. The client closes them when their PINGs time out. Second, the call
-// may have had too little time to connect, and the client has closed the incomplete
-// connection. A PING can take Limit, and leaves a connection for later calls.
+// that later calls dial. The client closes them when their PINGs time out. Second, the
+// call may have had too little time to connect, and the client has closed the
+// incomplete connection. A PING can take Limit, and leaves a connection for later
+// calls.
 //
 // Two connections of the client's main pool are left to calls. A pipeline also uses the
 // main pool if the pool for pipelines has no connection.
@@ -63,8 +64,8 @@ func idle(client *redis.Client) (n [2]int) {
 	return n
 }
 
-// ask sends a command, over a connection of the pool for pipelines if pipelined is set, and
-// otherwise of the other pool.
+// ask sends a command, over a connection of the pool for pipelines if pipelined is set,
+// and otherwise of the other pool.
 func ask(ctx context.Context, client *redis.Client, pipelined bool, words ...any) error {
 	cmd := single{redis.NewCmd(ctx, words...)}
 	if !pipelined {
@@ -110,8 +111,8 @@ func (v *server) drop() {
 }
 
 // closeIdle makes the client take each idle connection for a command that fails when it
-// is written. It stops when no connection is idle, because other calls may have taken
-// them and the next command would dial.
+// is written. It stops when no connection is idle. Other calls may have taken them, and
+// the next command would dial.
 func closeIdle(ctx context.Context, client *redis.Client) {
 	for pipelined, n := range idle(client) {
 		for range n {

@@ -27,15 +27,15 @@ const (
 	// number of connections.
 	maxWorkers  = 8
 	forgetAfter = 2 * Limit
-	// distrustFor is the time for which all callers use workers, after a caller that
-	// sent its own call was delayed for longer than forgetAfter. The usual reason for such
-	// a delay is a hook or a dialer that ignores deadlines.
+	// distrustFor is the time for which all callers use workers after a long delay of a
+	// caller that sent its own call. A delay is long if it exceeds forgetAfter. The
+	// usual reason for such a delay is a hook or a dialer that ignores deadlines.
 	distrustFor = time.Minute
 	// idleFor is the time for which a worker stays idle before it returns.
 	idleFor = 50 * time.Millisecond
 	// maxBatch is the maximum number of calls in one pipeline.
 	maxBatch = 128
-	// maxBytes is the maximum length of text in one pipeline.
+	// maxBytes is the maximum length of text in a pipeline of several calls.
 	maxBytes = 64 << 10
 )
 
@@ -58,7 +58,7 @@ type sender struct {
 	mu       sync.Mutex
 	queue    []*Call
 	working  []*worker
-	caller   worker    // of the caller that sends its call itself; has no goroutine, and is never idle
+	caller   worker    // of a caller that sends its call itself; has no goroutine, is never idle
 	idle     []*worker // workers that have nothing to send, but may soon
 	checking bool      // a call of check is scheduled
 	delayed  time.Time // the last long delay of a caller that sent its call itself
@@ -80,7 +80,7 @@ func newSender(client redis.UniversalClient) *sender {
 	s := &sender{client: client, stall: stallAfter, enough: enough, beside: maxBeside, limit: Limit}
 	if c, ok := client.(*redis.Client); ok {
 		s.own, s.beside = true, min(s.beside, poolSize(c.Options()))
-		// Short time-outs of the socket would not be enough. Each of them applies to one
+		// Short time-outs of the socket would not be enough. A time-out applies to one
 		// read or write, and opening a connection takes several reads and writes.
 		s.brief = c.Options().ContextTimeoutEnabled
 	}
@@ -114,8 +114,8 @@ func (s *sender) do(ctx context.Context, c *Call) (Replicated, error) {
 	return got, err
 }
 
-// left ends the flight of a failed call whose caller has left, if it has no other calls.
-// Otherwise the flight would continue to wait for a connection.
+// left ends the flight of a failed call whose caller has left, if the flight has no
+// other calls. Without left, the flight would continue to wait for a connection.
 func (s *sender) left(c *Call) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -138,9 +138,9 @@ func (s *sender) doAll(ctx context.Context, calls []*Call) []Result {
 	return results
 }
 
-// await waits for the outcome of c until ctx is done. check ends a call of a queue after
-// Limit. It does not see other calls (WAIT, ASK, doAll), so their ctx is Bounded. The
-// error shows whether c was sent.
+// await waits for the outcome of c until ctx is done. check ends a call of a queue
+// after Limit. check does not see other calls (WAIT, ASK, doAll), so their ctx is
+// Bounded. The error shows whether c was sent.
 func (c *Call) await(ctx context.Context) (Replicated, error) {
 	got, err, back := c.outcome(ctx)
 	if err == nil || errors.As(err, new(*NoTimeError)) {
@@ -175,11 +175,11 @@ func (c *Call) outcome(ctx context.Context) (got Replicated, err error, back boo
 	return got, context.Cause(ctx), false
 }
 
-// send makes a worker send c. A caller that cannot leave can send c itself, if nothing
-// else is in flight, which saves two switches of goroutines. A hook or a dialer that
+// send makes a worker send c. If nothing else is in flight, a caller that cannot leave
+// can send c itself. This saves two switches of goroutines. A hook or a dialer that
 // ignores the deadline of the call can then delay the caller beyond Limit, but only
-// this caller. Other callers use workers in the meantime, and for distrustFor after
-// that.
+// this caller. Other callers use workers in the meantime. After a delay longer than
+// forgetAfter, all callers use workers for distrustFor.
 func (s *sender) send(ctx context.Context, c *Call) {
 	now := time.Now()
 	c.ctx, c.until = ctx, now.Add(s.limit)
@@ -205,7 +205,6 @@ func (s *sender) send(ctx context.Context, c *Call) {
 	s.mu.Unlock()
 }
 
-// dismiss removes w from s.working.
 func (s *sender) dismiss(w *worker) {
 	s.working = slices.DeleteFunc(s.working, func(o *worker) bool { return o == w })
 }
@@ -239,8 +238,7 @@ func (s *sender) engage(now time.Time) {
 }
 
 // work sends batches while calls are waiting. After a batch of several calls, it lets
-// the callers that it has woken run first, so that their next calls are sent together
-// too.
+// the woken callers run first. Their next calls are then sent together too.
 func (s *sender) work(w *worker) {
 	for range w.more {
 		for s.take(w) {
@@ -268,7 +266,6 @@ func (s *sender) carry(w *worker) int {
 	return n
 }
 
-// begin sets the batch that w sends next, and its context.
 func (w *worker) begin(now time.Time, batch []*Call, limit time.Duration) {
 	w.since, w.batch = now, batch
 	if len(batch) > 0 {
@@ -297,14 +294,12 @@ func (s *sender) take(w *worker) bool {
 	return n > 0
 }
 
-// unused reports whether s has no workers, neither working nor idle ones.
 func (s *sender) unused() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.working)+len(s.idle) == 0
 }
 
-// scheduleCheck schedules a check, unless one is scheduled.
 func (s *sender) scheduleCheck() {
 	if !s.checking {
 		s.checking = true
@@ -333,7 +328,7 @@ func (s *sender) check() {
 	}
 }
 
-// retire ends workers that have been idle for long.
+// retire ends workers that have been idle for long, and after close all idle workers.
 func (s *sender) retire(now time.Time) {
 	s.idle = slices.DeleteFunc(s.idle, func(w *worker) bool {
 		long := s.closed || now.Sub(w.since) > idleFor
@@ -352,7 +347,6 @@ func (s *sender) close() {
 	s.retire(time.Now())
 }
 
-// expire ends the calls that have taken too long.
 func expire(now time.Time, calls []*Call) {
 	for _, c := range calls {
 		if now.After(c.until) {

@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,18 +26,19 @@ func TestCalls_Together(t *testing.T) {
 	setup := func(t *testing.T, addr string) (*pipeline.Pipeline, *gate) {
 		client, g := testclient.Redis(t, addr, patient), newGate()
 		client.AddHook(g)
-		// There is only one worker, however long it is delayed.
+		// With these settings there is only one worker, however long it is delayed.
 		p := newPipeline(t, client)
 		p.Patient()
 		p.Stall(time.Hour)
 		p.Enough(math.MaxInt)
 		return p, g
 	}
-	t.Run("one pipeline, own answers", func(t *testing.T) {
+	t.Run("one pipeline with own answers", func(t *testing.T) {
 		t.Parallel()
 		p, g := setup(t, server.Addr)
 		all := newKeys(40)
-		mustTake(t, newPipeline(t, testclient.Redis(t, server.Addr)), newKey()) // the server knows the script
+		// From now on the server knows the script.
+		mustTake(t, newPipeline(t, testclient.Redis(t, server.Addr)), newKey())
 		server.Do("set", all[3], "another's")
 		server.Do("rpush", all[5], "of the wrong type")
 		for i, err := range crowd(t, p, g, all) {
@@ -58,7 +60,8 @@ func TestCalls_Together(t *testing.T) {
 		p.Patient()
 		p.Stall(time.Hour)
 		p.Enough(16)
-		mustTake(t, newPipeline(t, testclient.Redis(t, server.Addr)), newKey()) // the server knows the script
+		// From now on the server knows the script.
+		mustTake(t, newPipeline(t, testclient.Redis(t, server.Addr)), newKey())
 		var wg sync.WaitGroup
 		send := func(n int) {
 			for _, c := range newKeys(n) {
@@ -177,7 +180,8 @@ func TestCalls_Together(t *testing.T) {
 				done <- err
 			}()
 			hang.Await(t)
-			behind, stop := context.WithTimeout(t.Context(), time.Minute/3) // the lost reply's call waits for a minute
+			// The lost reply's call waits for a minute.
+			behind, stop := context.WithTimeout(t.Context(), time.Minute/3)
 			defer stop()
 			for _, c := range all[1:] {
 				if _, err := take(behind, p, c); err != nil {
@@ -207,15 +211,17 @@ func TestQuietPipeline_NoGoroutines(t *testing.T) {
 	}
 }
 
-// stacks is a hook that stores the stack on which the last command was sent.
+// stacks is a hook that stores the stack on which the last script was sent.
 type stacks struct {
 	gate
-	last string
+	last atomic.Value
 }
 
 func (h *stacks) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		h.last = string(debug.Stack())
+		if strings.HasPrefix(cmd.Name(), "eval") { // and not a PING in the background
+			h.last.Store(string(debug.Stack()))
+		}
 		return next(ctx, cmd)
 	}
 }
@@ -245,8 +251,8 @@ func TestCaller_CannotLeave(t *testing.T) {
 				_, err := take(c.ctx, newPipeline(t, client), newKey())
 				return err == nil
 			})
-			if h.last == "" || strings.Contains(h.last, "TestCaller_CannotLeave") != c.own {
-				t.Errorf("it was sent by a goroutine with the stack %q", h.last)
+			if stack, _ := h.last.Load().(string); stack == "" || strings.Contains(stack, "TestCaller_CannotLeave") != c.own {
+				t.Errorf("it was sent by a goroutine with the stack %q", stack)
 			}
 		})
 	}

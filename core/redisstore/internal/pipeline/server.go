@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -15,25 +16,27 @@ import (
 )
 
 // server sends calls to one server and tracks the server's state. It also has a second
-// client for outages: after some failed dials, a pool of go-redis fails for up to a
+// client for outages. After some failed dials, a pool of go-redis fails for up to a
 // second more without dialing. During that time calls use the second client.
 type server struct {
 	sender *sender
 	gate   outage.Gate
 	client *redis.Client // nil if it cannot be probed, or after close
 	named  bool          // the address can lead to another server later; false in a Cluster
+	used   atomic.Int64  // in a Cluster, the last use in nanoseconds of Unix time
 
 	mu        sync.Mutex
 	spare     *sender   // on the connections of the probe that ended an outage; usually nil
 	refreshed time.Time // the start of the last refresh
 	dropped   time.Time // the last time at which idle connections were closed
-	dropping  bool      // they are about to be closed
+	dropping  bool      // idle connections are about to be closed
 }
 
 // newServer returns the server of client. If the Pipeline is closed, the server is not
 // probed.
 func newServer(client redis.UniversalClient, closed bool) *server {
 	v := &server{sender: newSender(client)}
+	v.used.Store(time.Now().UnixNano())
 	v.sender.closed = closed
 	if own, ok := client.(*redis.Client); ok && !closed {
 		v.client = own
@@ -58,7 +61,6 @@ func (v *server) do(ctx context.Context, c *Call) (Replicated, error) {
 	return got, v.judge(ctx, begun, err)
 }
 
-// doAll sends calls together, once.
 func (v *server) doAll(ctx context.Context, calls []*Call) []Result {
 	begun := v.gate.Begin()
 	results := v.sender.doAll(ctx, calls)
@@ -104,11 +106,13 @@ func (v *server) judge(ctx context.Context, begun outage.Mark, err error) error 
 // probe sends a PING on a separate connection.
 func (v *server) probe(ctx context.Context) error {
 	o := *v.client.Options()
-	o.PoolSize, o.MinIdleConns, o.MaxIdleConns = max(o.PoolSize, 2), 0, 1 // a pool of 1 continues to dial
+	// A pool of 1 continues to dial.
+	o.PoolSize, o.MinIdleConns, o.MaxIdleConns = max(o.PoolSize, 2), 0, 1
 	o.DialerRetries, o.MaxRetries, o.ContextTimeoutEnabled = 1, -1, true
-	// The client writes to its own configuration while it connects, and closing a
-	// client waits for that. A new client would also resolve the server's name to
-	// determine the kind of its endpoint, for up to two seconds.
+	// The probe has a configuration of its own, because a client writes to its
+	// configuration while it connects. Notifications are off, because Close would wait
+	// for their handshake. With them, a new client would also resolve the server's name
+	// to determine the kind of its endpoint, for up to two seconds.
 	o.MaintNotificationsConfig = &maintnotifications.Config{
 		Mode: maintnotifications.ModeDisabled, EndpointType: maintnotifications.EndpointTypeNone,
 	}
@@ -162,12 +166,13 @@ func (v *server) lend(spare *sender, most time.Duration) {
 			v.spare = nil
 		}
 		spare.close()
-		time.AfterFunc(forgetAfter, func() { _ = spare.client.Close() }) // calls have returned by then
+		// The calls have returned by then.
+		time.AfterFunc(forgetAfter, func() { _ = spare.client.Close() })
 	})
 }
 
-// other returns the sender on the Pipeline's own connections, if a call failed unsent
-// because no connection could be made. Otherwise it returns nil.
+// other returns the sender on the Pipeline's own connections if a call failed unsent
+// for lack of a connection. Otherwise, or if there is no such sender, it returns nil.
 func (v *server) other(err error) *sender {
 	if dialed(err) == nil || Sent(err) {
 		return nil
@@ -177,7 +182,6 @@ func (v *server) other(err error) *sender {
 	return v.spare
 }
 
-// close ends idle workers, the probe in flight, and the Pipeline's own connections.
 func (v *server) close() {
 	v.sender.close()
 	v.gate.Close()

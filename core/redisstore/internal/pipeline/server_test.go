@@ -1,6 +1,7 @@
 package pipeline_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -41,6 +42,54 @@ func TestOptionalCalls_ServerDown(t *testing.T) {
 		_, err := p.Do(t.Context(), p.SetNX([]byte(newKey()), []byte("value"), 1000).Optional())
 		return err == nil
 	})
+}
+
+// TestOptionalCalls_MasterDown calls the masters by turns, and each one rarely. A call
+// to one master must not remove what is known of another one.
+func TestOptionalCalls_MasterDown(t *testing.T) {
+	t.Parallel()
+	const masters, slots = 4, 16384 / 4
+	var servers []*testserver.Redis
+	var view []redis.ClusterSlot
+	for i := range masters {
+		s := testserver.StartRedis(t)
+		servers = append(servers, s)
+		view = append(view, redis.ClusterSlot{Start: slots * i, End: slots*(i+1) - 1, Nodes: []redis.ClusterNode{{Addr: s.Addr}}})
+	}
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{
+		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) { return view, nil },
+	})
+	t.Cleanup(func() { _ = cluster.Close() })
+	p := newPipeline(t, cluster)
+	call := func(server int) error {
+		key := newKey()
+		for testserver.Slot(key)/slots != server {
+			key = newKey()
+		}
+		_, err := p.Do(t.Context(), p.SetNX([]byte(key), []byte("value"), 1000).Optional())
+		return err
+	}
+	knownDown := func(err error) bool { return err != nil && strings.Contains(err.Error(), "known to be down") }
+	servers[0].Kill()
+	testserver.Eventually(t, time.Minute, "optional calls are refused", func() bool { return knownDown(call(0)) })
+	testserver.Eventually(t, time.Minute, "no worker is left", p.Unused)
+	if err := call(1); err != nil {
+		t.Errorf("a call to the other master: %v", err)
+	}
+	if err := call(0); !knownDown(err) {
+		t.Errorf("after a call to the other master: got %v", err)
+	}
+	// Unused servers are removed when another master is called.
+	testserver.Eventually(t, time.Minute, "again no worker is left", p.Unused)
+	p.Age()
+	for i := range 2 {
+		if err := call(2 + i); err != nil {
+			t.Errorf("a call to another master: %v", err)
+		}
+	}
+	if n := p.Age(); n != 2 {
+		t.Errorf("got %d servers, want 2", n)
+	}
 }
 
 func TestReplies(t *testing.T) {

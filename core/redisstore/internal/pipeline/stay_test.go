@@ -76,7 +76,8 @@ func TestDo_BehindHungWorkers(t *testing.T) {
 					t.Errorf("call %d: got %v, want that it was not sent", i, err)
 				}
 			})
-			time.Sleep(10 * time.Millisecond) // a call in flight for 5 ms does not delay the next one
+			// A call in flight for 5 ms does not delay the next one.
+			time.Sleep(10 * time.Millisecond)
 		}
 		all.Wait()
 		p.Close()
