@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/clock"
 	"github.com/lockkit/lockkit/core/store"
 )
 
@@ -13,22 +14,24 @@ import (
 // granted when a majority of all nodes has granted it and some of its validity is left.
 // Calls to nodes that have not answered by then continue in the background.
 //
-// Acquire waits for a majority until ctx is done, Limit has passed, or a grant could
-// not be valid any more. If a majority has answered but cannot decide, Acquire waits for
-// the other nodes only until the time-out of a node has passed.
+// Acquire waits for a majority until ctx is done, Limit has passed, a grant could not
+// be valid any more, or so many nodes have failed that no majority can answer. If a
+// majority has answered but cannot decide, Acquire waits for the other nodes only until
+// the time-out of a node has passed.
 //
 // If the claim fails, the nodes that have granted it release it. If a majority answers
 // but refuses, Acquire waits for these releases. The limit of this wait is the time-out
 // of a node, or the longest wait of this Acquire for answers if that was longer. If no
 // majority answers, or the majority is too late, the releases continue in the
-// background. The error then reports an unknown outcome, and the caller has to release
-// the claim. A grant that arrives after Acquire has failed is released on arrival,
-// unless the claim was sent again in the meantime.
+// background. The error then reports an unknown outcome, unless certainly no node has
+// granted the claim. After an unknown outcome the caller has to release the claim. A
+// grant that arrives after the failure is released on arrival, unless the claim was
+// sent again.
 //
-// Acquire also settles split votes between several claims. If the first node at which
-// the key is held has granted the key to this claim, Acquire asks the busy nodes again a
-// few times. Otherwise Acquire releases the claim. If Acquire then asks again, it asks
-// one node before the others.
+// Acquire also settles split votes between several claims. The first node at which the
+// key is held decides. If this node has granted the key to the claim, Acquire asks the
+// busy nodes again a few times. Otherwise Acquire releases the claim. If Acquire then
+// asks again, it asks one node before the others.
 func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	if err := s.usable("acquire", &c); err != nil {
 		return store.Grant{}, err
@@ -67,8 +70,7 @@ func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error)
 	// When Acquire returns, acquires can be in flight to at most a minority of the
 	// nodes. Without this wait, more could be in flight after several rounds, or when
 	// many goroutines send the same claim. If another process then released the claim,
-	// these acquires would create the claim again, and no other claim would get a
-	// majority.
+	// these acquires would create the claim again. No other claim would get a majority.
 	s.awaitAcquires(ctx, &c, len(s.nodes)-s.quorum)
 	if time.Since(start) >= g.Valid {
 		b.release(ctx)
@@ -77,8 +79,8 @@ func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error)
 	return g, nil
 }
 
-// leastBallots is the minimum number of ballots for a claim that is refused while the
-// key may be changing hands.
+// leastBallots is the minimum number of ballots for a refused claim while the key may
+// be changing hands.
 const leastBallots = 3
 
 // vote makes the nodes vote. If the claim is refused, the nodes that have granted it
@@ -120,7 +122,7 @@ func (s *Store) vote(ctx context.Context, c store.Claim, start time.Time) (*ball
 		nodeTime, took = max(nodeTime, b.took), max(took, b.took)
 		some = b.releaseAndWait(ctx, nodeTime) || some || !led
 		enough := round >= leastBallots && time.Since(start) > nodeTime/2 || !timeFor(ctx, 2*took)
-		if !some || enough || !sleep(ctx, pause+rand.N(2*pause)) {
+		if !some || enough || clock.Sleep(ctx, pause+rand.N(2*pause)) != nil {
 			return last, refused
 		}
 		overdue = b.overdue()
@@ -134,16 +136,4 @@ func (s *Store) vote(ctx context.Context, c store.Claim, start time.Time) (*ball
 func timeFor(ctx context.Context, d time.Duration) bool {
 	end, _ := ctx.Deadline()
 	return time.Until(end) > d
-}
-
-// sleep waits for the duration d. It returns false if ctx is done earlier.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/clock"
 	"github.com/lockkit/lockkit/core/store"
 )
 
@@ -130,7 +131,6 @@ func (b *ballot) askAlone(ctx context.Context, i int) kind {
 	}
 }
 
-// send sends the claim to one node in the background.
 func (b *ballot) send(ctx context.Context, n *node, r request) {
 	s := b.store
 	var v vote
@@ -229,10 +229,10 @@ func (b *ballot) beLate() {
 	}
 }
 
-// A refused claim asks the busy nodes again, until there were leastRetries retries and
-// half of a node's time has passed. A node's time is the node time-out, or the longest
-// wait for answers if that was longer. The retries always stop after mostRetried times a
-// node's time. The pauses between retries grow, beginning with about firstPause.
+// A refused claim asks the busy nodes again. The retries stop when there were
+// leastRetries of them and half of a node's time has passed. A node's time is the node
+// time-out, or the longest wait for answers if that was longer. The retries always stop
+// after mostRetried times a node's time.
 const (
 	leastRetries = 6
 	mostRetried  = 4
@@ -246,7 +246,7 @@ func (b *ballot) retry(ctx context.Context, v verdict, allowed func() bool) verd
 	pause, begun := firstPause, time.Now()
 	for round := 0; v == refused && allowed() && timeFor(ctx, 2*b.took); round++ {
 		nodeTime, tried := max(b.store.timeout, b.took), time.Since(begun)
-		if round >= leastRetries && tried >= nodeTime/2 || tried > mostRetried*nodeTime || !sleep(ctx, pause/2+rand.N(pause)) {
+		if round >= leastRetries && tried >= nodeTime/2 || tried > mostRetried*nodeTime || clock.Sleep(ctx, pause/2+rand.N(pause)) != nil {
 			return v
 		}
 		pause = min(2*pause, longestPause)
@@ -267,7 +267,7 @@ func (b *ballot) retryIfFirst(ctx context.Context, v verdict) verdict {
 }
 
 // firstGrace is the minimum time limit of awaitFirst, unless less of the node time-out
-// is left. It is also the maximum time for which a release waits for an acquire.
+// is left.
 const firstGrace = 5 * time.Millisecond
 
 // awaitFirst waits briefly for the nodes that come before the first answering node in
@@ -374,7 +374,7 @@ func (b *ballot) releaseOtherOwners(ctx context.Context) {
 }
 
 // overdue returns the initial votes for a further ballot. These votes mark the nodes
-// whose answers are overdue in this ballot, so that the further ballot does not ask them.
+// whose answers are overdue in this ballot. The further ballot does not ask them.
 func (b *ballot) overdue() votes {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -437,7 +437,6 @@ func (b *ballot) token(ctx context.Context) (token uint64, known bool) {
 	}
 }
 
-// failure returns the error of a ballot that was not won.
 func (b *ballot) failure(ctx context.Context, v verdict) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -90,7 +90,6 @@ func (u *cleanup) drop(t task) {
 	}
 }
 
-// work tries tasks until none is left, or the Store is closed.
 func (u *cleanup) work() {
 	for {
 		due, wait, left := u.take()

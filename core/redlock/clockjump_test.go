@@ -30,7 +30,7 @@ func TestClockJump(t *testing.T) {
 		{"no cut and no jump", false, false, false},
 		{"jump alone", false, true, false},
 		{"cut alone", true, false, false},
-		{"limit: jump and cut", true, true, true},
+		{"limit of jump and cut", true, true, true},
 	} {
 		late(t, c.name, 5, func(s *scene) {
 			var held atomic.Pointer[store.Claim] // the holder's claim at node 2

@@ -33,8 +33,8 @@ func TestCommandsOfACycle(t *testing.T) {
 				proxies, nodes = append(proxies, p), append(nodes, redisNode(t, p.Addr))
 			}
 			s := fit(t, newStore(t, nodes, append(c.opts, redlock.WithNodeTimeout(slow))...))
-			// On a busy machine a cycle can fail, or have a request without an answer. Each
-			// such cycle is repeated.
+			// On a busy machine a cycle can fail, or have a request without an answer.
+			// Each such cycle is repeated.
 			late, unanswered := 0, 0
 			cycle := func(i int) {
 				c := claim(fmt.Sprint("c", i))
@@ -91,7 +91,7 @@ func TestCallsOfACycle_DeadNode(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ nodes, dead int }{{3, 0}, {3, 1}, {5, 1}, {5, 2}} {
 		for rounds, opts := range map[int][]redlock.Option{1: nil, 2: {redlock.WithFencing()}} {
-			late(t, fmt.Sprintf("%d dead of %d, %d rounds", c.dead, c.nodes, rounds), c.nodes, func(s *scene) {
+			late(t, fmt.Sprintf("%d dead of %d %d rounds", c.dead, c.nodes, rounds), c.nodes, func(s *scene) {
 				st := newStore(s, s.nodes, opts...)
 				for _, f := range s.faults[:c.dead] {
 					f.Hook(func(storetest.Op, []store.Claim) storetest.Fault {

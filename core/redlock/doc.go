@@ -31,37 +31,43 @@
 // holders.
 //
 // There can also be two holders if the first holder was paused after the last check of
-// its context; see
-// https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html. A
-// resource that compares tokens is protected: with WithFencing, each grant gets a
-// higher token than the grant before, whichever nodes form the majority. A token counts
-// microseconds of the nodes' clocks, and each grant raises the token by at least 16,384
-// (16 ms). If a key is granted so often that its tokens are ahead of the clock, the nodes
-// remember the key until the clock has passed the tokens.
+// its context. See
+// https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html.
+// WithFencing protects a resource that compares tokens. Each exclusive grant then gets
+// a higher token than the grant before, whichever nodes form the majority. A token
+// counts microseconds of the nodes' clocks, and each grant raises the token by at least
+// 16,384 (16 ms). The tokens of a key that is granted very often can be ahead of the
+// clock. The nodes then remember the key until the clock has passed the tokens.
 //
 // # Nodes that are slow or down
 //
-// Every call first asks all nodes at once. Usually it returns when a majority has
-// decided, or when no majority can decide any more. There are two exceptions. An Acquire
-// that is refused also waits until the nodes that had granted the claim have released
-// it. A Release with a TTL of 0 waits for all nodes. [Store.Acquire] and [Store.Release]
-// describe the limits of these waits.
+// Every call except List first asks all nodes at once. An Acquire, an Extend or a
+// Release usually returns when a majority has decided, or when no majority can decide
+// any more. There are two exceptions. An Acquire that is refused also waits until the
+// nodes that had granted the claim have released it. A Release with a TTL of 0 waits
+// for all nodes. [Store.Acquire] and [Store.Release] describe the limits of these
+// waits.
 //
 // A call stops waiting for slow nodes when its ctx is done, when Limit has passed, or
-// when a grant could no longer be valid. A dead node lengthens a call only if the other
-// nodes are split. The call then waits for the dead node for the time of
-// WithNodeTimeout.
+// when a grant could no longer be valid. The first Acquire also checks the servers.
+// Apart from this check and from the two exceptions, a dead node lengthens an Acquire,
+// an Extend or a Release only in two cases. First, the other nodes are split. An
+// Acquire then waits for the dead node for the time of WithNodeTimeout. An Extend or a
+// Release can wait for it until ctx is done or Limit has passed. Second, the Store has
+// not noticed yet that the node does not answer. An Acquire can then wait for the node
+// for at most the time of WithNodeTimeout. Look and Revoke wait for all nodes for the
+// time of WithNodeTimeout, and then only until a majority has answered.
 //
 // If a majority answers but does not grant the claim, the claim is refused, usually as
 // busy. If no majority answers, the outcome is unknown, unless certainly nothing has
-// changed. In that case the error matches store.ErrUnavailable. If the claim has failed,
-// a grant that arrives later is released. A release that a node has not confirmed is
-// sent again in the background, for the TTL, and for at least a minute if an earlier
-// request may still reach the node.
+// changed. In that case the error matches store.ErrUnavailable. If the claim has
+// failed, a grant that arrives later is released. A release that a node has not
+// confirmed is sent again in the background. This continues for the TTL, and for at
+// least a minute if an earlier request may still reach the node.
 //
 // A node can lack a lock because it was down or restarted. When a majority confirms the
-// next extension, the Store restores the lock at that node. Only a release by the same
-// Store prevents this restoration. So release a claim with the Store that extends it.
+// next extension, the Store restores the lock at that node. A release by another Store
+// does not prevent this restoration. So release a claim with the Store that extends it.
 // Otherwise the key can stay taken for a TTL.
 //
 // In a split vote, the first node at which the key is held decides. The claim that this
@@ -77,14 +83,15 @@
 //
 // # Nodes that forget
 //
-// A server that was restarted may have forgotten its holds. Its votes do not count until
-// it is older than the longest TTL. WithQuarantine sets the longest TTL, which is a
-// minute by default. If any node reports its age, claims with longer TTLs are refused.
+// A server that was restarted may have forgotten its holds. Its votes do not count
+// until it is older than the longest TTL. WithQuarantine sets the longest TTL, which is
+// a minute by default. If any node implements store.Node, claims with longer TTLs are
+// refused.
 //
 // A new cluster has no holds to forget. Its nodes count at once under three conditions:
-// all nodes answer, all are younger than the longest TTL, and none has the mark that an
-// earlier start of the cluster has left. If a node is down, the others do not count until
-// they are older than the longest TTL.
+// all nodes answer, all are younger than the longest TTL, and none has the mark of an
+// earlier start of the cluster. If a node is down, the others do not count until they
+// are older than the longest TTL.
 //
 // A cluster whose nodes all restart with nothing on disk looks like a new cluster. There
 // can then be two holders for up to a TTL. The same is true after FLUSHALL, or if a

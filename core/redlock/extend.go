@@ -12,14 +12,14 @@ import (
 )
 
 // Extend implements store.Store. A claim is extended when a majority of all nodes has
-// extended it. A claim is lost when so many nodes lack its hold that no majority can have
-// the hold. Extend waits until all claims are decided, ctx is done, Limit has passed, or
-// no extension could be valid any more.
+// extended it. A claim is lost when so many nodes lack its hold that no majority can
+// have the hold. Extend waits until no further answer can decide a claim, ctx is done,
+// Limit has passed, or no extension could be valid any more.
 //
 // If a majority has confirmed a claim, Extend restores the claim in the background at
-// each node that lacks it. It does not restore the claim in three cases: an acquire of
-// the claim was in flight to the node when Extend began, the claim was released, or half
-// of its validity has passed. So a node that was restarted or cut off for a while does
+// each node that lacks it. It does not do so if the claim was released, or after half
+// of its validity. It also leaves out a node to which an acquire of the claim was in
+// flight when Extend began. So a node that was restarted or cut off for a while does
 // not reduce the lock to a bare majority. After a loss no node gets the claim again,
 // because another claim may already hold the key.
 func (s *Store) Extend(ctx context.Context, claims []store.Claim) []store.Extension {
@@ -169,7 +169,6 @@ func (x *extension) settle(ctx context.Context, n *node, got []store.Extension, 
 	x.unsettled.Done()
 }
 
-// answer returns the result for claim i from the answers so far.
 func (x *extension) answer(ctx context.Context, i int) store.Extension {
 	s, t := x.store, &x.tallies[i]
 	valid := s.valid(x.claims[i].TTL)
@@ -186,9 +185,9 @@ func (x *extension) answer(ctx context.Context, i int) store.Extension {
 }
 
 // heal restores the claims that node n lacks, in the background. It stops at the first
-// call that is not answered. It also stops if WithFencing is set and no majority reports
-// the token of a claim, when half of a claim's validity has passed since the extension
-// began, or when the Store is closed. The next Extend tries again.
+// call that is not answered. It also stops when half of a claim's validity has passed
+// since the extension began, or when the Store is closed. With WithFencing it stops if
+// no majority reports the token of an exclusive claim. The next Extend tries again.
 func (x *extension) heal(ctx context.Context, n *node, lacks []int) {
 	s := x.store
 	x.unsettled.Add(1)
@@ -224,10 +223,10 @@ func (x *extension) heal(ctx context.Context, n *node, lacks []int) {
 	})
 }
 
-// addToken adds the token of the hold to claim i before the claim is restored at a node,
-// if WithFencing is set and the claim is exclusive. Otherwise, after all nodes were
-// replaced one by one, no node would know the token. addToken returns false if no
-// majority reports the token.
+// addToken adds the token of the hold to c, which is claim i, before c is restored at a
+// node. Otherwise no node would know the token after all nodes were replaced one by
+// one. addToken returns false if no majority reports the token. Without WithFencing,
+// and for a claim that is not exclusive, it returns true and adds no token.
 func (x *extension) addToken(ctx context.Context, c *store.Claim, i int) bool {
 	s := x.store
 	if !s.fencing || c.Weight < store.All {

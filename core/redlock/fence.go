@@ -21,8 +21,8 @@ const maxToken = 1 << 51
 // token of a majority, and a majority has stored it before fence returns. Any later
 // majority shares a node with this majority, so the next grant gets a higher token.
 //
-// A node that was late can still assign its own token to the same hold. fence rounds
-// up, so that the token of a node that is only a little late is lower. The rounded token
+// A node that was late can still assign its own token to the same hold. So fence rounds
+// up. The token of a node that is only a little late is then lower. The rounded token
 // then stays the highest, and other holds of the owner get this token too.
 func (s *Store) fence(ctx context.Context, c store.Claim, owner string, b *ballot) (uint64, error) {
 	token, known := b.token(ctx)

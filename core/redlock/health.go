@@ -19,8 +19,8 @@ type health struct {
 // changed records the outcome of a call that began at start, and reports whether the
 // observer has to be notified. asked is the start of the last call in which the node
 // reported its age, or zero. Only a call that began after the node stopped counting
-// makes the node count again. If the node reports its age, asked must also be later than
-// that time, because a restarted server answers but does not count yet.
+// makes the node count again. If the node reports its age, asked must also be later
+// than that time. A restarted server answers but does not count yet.
 func (h *health) changed(start time.Time, counts bool, asked time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -52,7 +52,8 @@ func (s *Store) report(ctx context.Context, n *node, start time.Time, err error)
 	}
 	if !n.changed(start, err == nil, s.membership.lastAsked(n.index)) {
 		if err == nil && n.isOut() {
-			s.membership.lookAgain() // the node may have been restarted, which only a new check shows
+			// The node may have been restarted, which only a new check shows.
+			s.membership.lookAgain()
 		}
 		return
 	}

@@ -290,7 +290,6 @@ func (s *Store) poll(ctx context.Context, ask func(ctx context.Context, i int, i
 	return errs
 }
 
-// tooFew returns the error of a call to which too few nodes have answered.
 func tooFew(ctx context.Context, op string, errs []error) error {
 	var all []error
 	for i, err := range errs {

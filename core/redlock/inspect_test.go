@@ -114,7 +114,6 @@ func TestInspectorOfAMajority(t *testing.T) {
 	if x := nodes[0].Store.Extend(t.Context(), []store.Claim{one}); x[0].Err != nil {
 		t.Errorf("the hold at one node has changed: %v", x[0].Err)
 	}
-	// Two nodes are enough, one node is not.
 	nodes[0].down = true
 	if err := s.Revoke(t.Context(), "both", store.HoldID(both.Lease), time.Second); err != nil {
 		t.Errorf("revoke with two nodes: %v", err)
@@ -162,7 +161,8 @@ func TestMajority_KnownProcess(t *testing.T) {
 
 // TestListingOfAMajority checks a key that the first node gets after the keys of that
 // node were listed. A later page must have that key. A key that all nodes have from the
-// beginning is listed once. In virtual time the listing takes no time.
+// beginning is listed once. In virtual time the listing takes no time, so the early key
+// is older than the listing.
 func TestListingOfAMajority(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -49,7 +49,6 @@ func (s *scene) has(c store.Claim) (at []int) {
 	return at
 }
 
-// taken makes another owner hold the key at the given nodes.
 func (s *scene) taken(at ...int) {
 	s.Helper()
 	for _, i := range at {
@@ -57,7 +56,6 @@ func (s *scene) taken(at ...int) {
 	}
 }
 
-// free makes the other owner release the key at one node.
 func (s *scene) free(i int) {
 	s.Helper()
 	if err := s.inner[i].Release(s.Context(), claim("other")); err != nil {
@@ -74,7 +72,7 @@ func (s *scene) busy(st store.Store, c store.Claim) {
 
 // TestLateMessages checks that a late message of an earlier attempt does not undo a
 // later attempt of the same lease, and is not a vote for it. Otherwise two claims could
-// hold the key in each of these scenes. hazard 54
+// hold the key in most of these scenes. hazard 54
 func TestLateMessages(t *testing.T) {
 	t.Parallel()
 	const far = 30 * time.Millisecond // still within the time-out of a node
@@ -147,7 +145,7 @@ func TestLateMessages(t *testing.T) {
 
 	// A late grant to a failed attempt stays if the node has also granted the next
 	// attempt.
-	late(t, "late grant, node of the next", 3, func(s *scene) {
+	late(t, "late grant of another node", 3, func(s *scene) {
 		store := newStore(s, s.nodes)
 		s.taken(1, 2)
 		s.faults[0].Next(storetest.OpAcquire, storetest.Fault{ReplyDelay: far})
@@ -206,7 +204,8 @@ func TestLateMessages(t *testing.T) {
 		s.taken(1, 2)
 		s.faults[0].Next(storetest.OpRelease, storetest.Fault{Delay: far})
 		c := claim("ours")
-		ctx, cancel := context.WithTimeout(s.Context(), 10*time.Millisecond) // the caller does not wait for the release
+		// The caller does not wait for the release.
+		ctx, cancel := context.WithTimeout(s.Context(), 10*time.Millisecond)
 		defer cancel()
 		if _, err := st.Acquire(ctx, c); !errors.Is(err, store.ErrBusy) {
 			s.Fatalf("got %v, want busy", err)
@@ -281,8 +280,8 @@ func TestLateMessages(t *testing.T) {
 	})
 }
 
-// TestOneToken checks that every request for one claim gets the same token, whichever
-// nodes are late. hazard 34
+// TestOneToken checks that two requests for one claim get the same token, although a
+// node is late. hazard 34
 func TestOneToken(t *testing.T) {
 	t.Parallel()
 

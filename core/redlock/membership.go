@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/words"
 	"github.com/lockkit/lockkit/core/store"
 )
 
@@ -20,10 +21,10 @@ import (
 // every hold that it can have granted before the restart has expired.
 //
 // In a new cluster there are no holds to forget. The servers may vote at once if all of
-// them are young and all of them grant the mark, a claim whose owner is a digest of their
-// IDs. A process that starts later finds the same IDs and the same owner. If a server was
-// restarted in the meantime, its new ID leads to another owner. The other servers still
-// have the mark of the first owner and refuse the second owner.
+// them are young and grant the mark. The mark is a claim whose owner is a digest of
+// their IDs. A process that starts later finds the same IDs and the same owner. If a
+// server was restarted in the meantime, its new ID leads to another owner. The other
+// servers still have the mark of the first owner and refuse the second owner.
 type membership struct {
 	store *Store
 
@@ -48,12 +49,11 @@ type server struct {
 type quarantined struct{ left time.Duration }
 
 func (e *quarantined) Error() string {
-	return fmt.Sprintf("restarted, and trusted again in %v, see WithQuarantine", seconds(e.left))
+	return fmt.Sprintf("restarted, and trusted again in %s, see WithQuarantine", words.Duration(seconds(e.left)))
 }
 
 func (e *quarantined) Is(target error) bool { return target == store.ErrUnavailable }
 
-// seconds returns d in whole seconds, rounded up.
 func seconds(d time.Duration) time.Duration {
 	return (max(d, 0) + time.Second - 1).Truncate(time.Second)
 }
@@ -61,7 +61,6 @@ func seconds(d time.Duration) time.Duration {
 // lookPause is the pause between two checks of the servers while some may not vote.
 const lookPause = 100 * time.Millisecond
 
-// markKey is the key of the mark at the nodes.
 const markKey = "lockkit.redlock.lives"
 
 // ready checks the servers before the first claim. It fails if two nodes are known to be
@@ -248,7 +247,6 @@ func (m *membership) look(ctx context.Context, anyway bool) error {
 	return err
 }
 
-// askAll asks all servers in parallel.
 func (m *membership) askAll(ctx context.Context) error {
 	return m.everyNode(ctx, func(ctx context.Context, n *node) (err error) {
 		defer func() {

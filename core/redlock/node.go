@@ -31,10 +31,10 @@ var (
 )
 
 // call runs fn in the background for at most Limit, and then calls settle with fn's
-// error. fn gets the values of ctx, but is not canceled with ctx, so that no answer to a
-// sent request is lost. If too many calls to the node are unanswered, call waits for room
-// for at most a node time-out, or not at all if the node is silent. If there is still no
-// room, fn does not run, and settle gets errCrowded.
+// error. fn gets the values of ctx, but is not canceled with ctx. So no answer to a
+// sent request is lost. If too many calls to the node are unanswered, fn waits for room
+// for at most a node time-out, or not at all if the node is silent. If there is still
+// no room, fn does not run, and settle gets errCrowded.
 func (s *Store) call(ctx context.Context, n *node, fn func(ctx context.Context) error, settle func(err error)) {
 	entered := n.enter(0)
 	if !entered && n.isSilent() {
@@ -141,7 +141,6 @@ const (
 	unknown                 // the outcome is unknown
 )
 
-// kindOf returns the kind of an answer with the given error.
 func kindOf(err error) kind {
 	switch {
 	case err == nil:

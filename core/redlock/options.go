@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/internal/words"
 	"github.com/lockkit/lockkit/core/store"
 )
 
@@ -32,10 +33,11 @@ type config struct {
 // that has not answered. The default is 50 ms; 1 ms to 10 s are allowed.
 //
 // The time-out does not limit a call. If the nodes that have answered cannot decide, a
-// call waits for the other nodes until its ctx is done, for at most Limit. The time of a
-// few round trips to the farthest node is sufficient. A frozen node delays a call by this
-// time-out if the other nodes are split. While a node lacks the holder's claim, a refusal
-// can take a few time-outs.
+// call waits for the other nodes until its ctx is done, for at most Limit. The time of
+// a few round trips to the farthest node is sufficient. If the other nodes are split, a
+// frozen node delays an Acquire by this time-out. It can delay an Extend or a Release
+// until ctx is done or Limit has passed. While a node lacks the holder's claim, a
+// refusal can take a few time-outs.
 func WithNodeTimeout(d time.Duration) Option {
 	return func(c *config) { c.timeout = d }
 }
@@ -51,7 +53,7 @@ func WithDrift(factor float64) Option {
 
 // WithFencing assigns exclusive claims a token that grows from grant to grant,
 // whichever nodes form the majority. Without this option tokens are 0. The option costs
-// each new grant a second round of requests: before Acquire returns, the highest token
+// each new grant a second round of requests. Before Acquire returns, the highest token
 // of the first round is rounded up and written back to a majority.
 func WithFencing() Option {
 	return func(c *config) { c.fencing = true }
@@ -59,7 +61,7 @@ func WithFencing() Option {
 
 // WithQuarantine sets the longest TTL that any client of these nodes uses. The default
 // is one minute. A claim with a longer TTL fails with store.ErrInvalid, unless no node
-// knows its age.
+// is a store.Node.
 //
 // A node that started less than this time ago may have forgotten holds that have not
 // expired. So its votes do not count until it is older. 0 turns the quarantine off, for
@@ -81,17 +83,16 @@ func WithObserver(o core.Observer) Option {
 	return func(c *config) { c.observer, c.observed = o, true }
 }
 
-// check returns store.ErrInvalid for invalid options.
 func (c *config) check() error {
 	switch {
 	case c.timeout < time.Millisecond || c.timeout > 10*time.Second:
-		return fmt.Errorf("redlock: new: node timeout %v is out of range (1ms to 10s): %w", c.timeout, store.ErrInvalid)
+		return fmt.Errorf("redlock: new: node timeout %s is out of range (1 ms to 10 s): %w", words.Duration(c.timeout), store.ErrInvalid)
 	case !(c.drift >= 0 && c.drift < 1):
 		return fmt.Errorf("redlock: new: drift %v is out of range (0 to less than 1): %w", c.drift, store.ErrInvalid)
 	case c.observed && c.observer == nil:
 		return fmt.Errorf("redlock: new: observer is nil: %w", store.ErrInvalid)
 	case c.quarantine < 0:
-		return fmt.Errorf("redlock: new: quarantine %v is out of range (at least 0): %w", c.quarantine, store.ErrInvalid)
+		return fmt.Errorf("redlock: new: quarantine %s is out of range (at least 0): %w", words.Duration(c.quarantine), store.ErrInvalid)
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/redlock"
 	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/storetest"
@@ -21,14 +22,19 @@ func claim(name string) store.Claim {
 	return store.Claim{Key: "order:1", Owner: name, Lease: name, Weight: store.All, Limit: store.All, TTL: 10 * time.Second}
 }
 
-// TestPatterns checks every combination of the answers of five nodes. Each node grants
+// TestPatterns checks every combination of the answers of five nodes, and of four, whose
+// majority is three as well. Each node grants
 // the claim, refuses it because another owner holds the key, or grants it with a lost
 // reply. hazards 52 and 54
 func TestPatterns(t *testing.T) {
 	t.Parallel()
-	for pattern := range 243 {
+	for pattern := range 243 + 81 {
 		var answers []int
-		for p, i := pattern, 0; i < 5; i, p = i+1, p/3 {
+		nodes := 5
+		if pattern >= 243 {
+			nodes = 4
+		}
+		for p, i := pattern, 0; i < nodes; i, p = i+1, p/3 {
 			answers = append(answers, p%3)
 		}
 		t.Run(fmt.Sprint("answers ", answers), func(t *testing.T) {
@@ -190,7 +196,6 @@ func TestExtendPatterns(t *testing.T) {
 			s.Errorf("the claim is at nodes %v, want all", at)
 		}
 	})
-	// An extension that is confirmed too late fails.
 	late(t, "confirmed too late", 3, func(s *scene) {
 		st := newStore(s, s.nodes, redlock.WithNodeTimeout(time.Second))
 		c := claim("ours")
@@ -231,10 +236,11 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// TestTokens_Grow checks that tokens grow over a thousand grants while up to two nodes
-// are down. The clocks of the nodes differ. hazard 34
+// TestTokens_Grow checks that tokens grow from grant to grant while up to two nodes are
+// down. The clocks of the nodes differ. hazard 34
 func TestTokens_Grow(t *testing.T) {
 	t.Parallel()
+	grants := tally.AllTrials(1000)
 	synctest.Test(t, func(t *testing.T) {
 		var nodes []store.Store
 		down := make([]atomic.Bool, 5)
@@ -250,7 +256,7 @@ func TestTokens_Grow(t *testing.T) {
 		}
 		s := newStore(t, nodes, redlock.WithFencing())
 		var last uint64
-		for i := range 1000 {
+		for i := range grants {
 			for n := range down {
 				down[n].Store(n == (i*7)%5 || n == (i*i+3)%5)
 			}

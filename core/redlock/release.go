@@ -11,14 +11,16 @@ import (
 
 // Release implements store.Store. It sends the claim to every node. A node that does
 // not answer gets the release again in the background, until it answers or its hold of
-// the claim has expired.
+// the claim has expired. With a TTL of 0, there is an exception for a node that
+// certainly did not receive the release. It gets the release again only if an acquire
+// of the claim may still arrive there.
 //
-// Release returns nil if a majority of all nodes had the claim. It returns ErrLost if so
-// many nodes lacked the claim that no majority can have had it. If too few nodes answer
-// before ctx is done or Limit has passed, the outcome is unknown. Nodes may then have
-// released the claim, and nodes can release it later, even if no node has received the
-// first request. With a TTL of 0, the error matches store.ErrUnavailable if certainly no
-// node has received the request.
+// Release returns nil if a majority of all nodes had the claim. It returns ErrLost if
+// so many nodes lacked the claim that no majority can have had it. If too few nodes
+// answer before ctx is done or Limit has passed, the outcome is unknown. Nodes may then
+// have released the claim. They can also release it later, even if no node has received
+// the first request. With a TTL of 0, the error matches store.ErrUnavailable if
+// certainly no node has received the request.
 //
 // Release does not wait for nodes that cannot change the result, except for a claim
 // with a TTL of 0. Such a release leaves no tombstone, so the claim can be sent again
@@ -81,8 +83,8 @@ type release struct {
 }
 
 // send releases the claim at one node. It first waits briefly for acquires of the claim
-// that are in flight to the node, because a release that can overtake an acquire has to
-// be sent again.
+// that are in flight to the node, unless the node is silent. A release that can
+// overtake an acquire has to be sent again.
 func (r *release) send(ctx context.Context, n *node) {
 	s := r.store
 	unsure, ttl := s.requests.fullReleaseSent(&r.claim, n.index)

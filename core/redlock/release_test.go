@@ -12,9 +12,9 @@ import (
 )
 
 // TestReleaseBehindAnAcquire checks the order of a release and an acquire of the same
-// claim. If the acquire is in flight to a node, the release is sent there when the
-// acquire has returned, so that one release is enough. After a short wait, the release
-// is sent in any case. hazard 54
+// claim. If the acquire is in flight to a node, the release is sent there after the
+// acquire has returned. One release is then enough. After a short wait, the release is
+// sent in any case. hazard 54
 func TestReleaseBehindAnAcquire(t *testing.T) {
 	t.Parallel()
 
@@ -85,7 +85,8 @@ func TestReleaseBehindAnAcquire(t *testing.T) {
 		if err := st.Release(s.Context(), c); err != nil { // at node 2 it waits for the acquire
 			s.Fatal(err)
 		}
-		if _, err := st.Acquire(s.Context(), c); err == nil { // refused; at node 2 it waits for the release
+		// The claim is refused. At node 2 it waits for the release.
+		if _, err := st.Acquire(s.Context(), c); err == nil {
 			s.Log("granted again")
 		}
 		start := time.Now()
@@ -105,10 +106,10 @@ func TestReleaseBehindAnAcquire(t *testing.T) {
 	})
 }
 
-// TestRelease_RefusedByAllNodes checks a release that no node has received. The outcome
-// is unknown, because the Store repeats the release in the background. If Release
-// returned ErrUnavailable, a caller could repeat the release, and would take the answer
-// ErrLost for a loss. hazard 11
+// TestRelease_RefusedByAllNodes checks a release that two or all three nodes refuse.
+// The outcome is unknown, because the Store repeats the release in the background. If
+// Release returned ErrUnavailable, a caller could repeat the release, and would take
+// the answer ErrLost for a loss. hazard 11
 func TestRelease_RefusedByAllNodes(t *testing.T) {
 	t.Parallel()
 	for _, refusing := range []int{2, 3} {

@@ -8,10 +8,9 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// requestLog records, for each claim at each node, the requests in flight, and the
-// requests that failed without an answer and may still arrive. With these records, a
-// late answer to one attempt does not undo the next attempt. A claim without such
-// requests has no entry.
+// requestLog records the requests in flight, for each claim at each node. It also
+// records the requests that failed without an answer, because they may still arrive.
+// With these records, a late answer to one attempt does not undo the next attempt.
 type requestLog struct {
 	mu      sync.Mutex
 	nodes   int // the number of nodes
@@ -63,8 +62,8 @@ func newRequestLog(nodes int) *requestLog {
 	return &requestLog{nodes: nodes, entries: make(map[claimID]*entry), sweepAt: 64}
 }
 
-// acquireSent records that c is being sent to node i. It returns false if c must not be
-// sent because a release that may arrive later would end its grant.
+// acquireSent records that c is being sent to node i. It returns false, and records
+// nothing, if a release may arrive later. That release would end the grant.
 func (l *requestLog) acquireSent(c *store.Claim, i int) (request, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -98,14 +97,12 @@ func (l *requestLog) addAcquire(c *store.Claim, i int) (request, bool) {
 	return request{l.serial, n.releasesDone}, true
 }
 
-// acquireOutcome is the result of an acquire.
 type acquireOutcome struct {
 	unknown  bool // the acquire may still be granted
 	granted  bool
 	unwanted bool // the caller cannot use the grant
 }
 
-// grantFate is the fate of the grant of an acquire.
 type grantFate int
 
 const (
@@ -146,7 +143,7 @@ func (l *requestLog) acquireDone(c *store.Claim, i int, r request, o acquireOutc
 
 // acquireUnderWay returns a channel that is closed when the next acquire of c has
 // returned. It returns nil if no acquire is in flight to node i. It also returns nil if
-// an acquire waits for a release there, because the acquire and the caller's release
+// an acquire waits for a release there. Otherwise the acquire and the caller's release
 // would wait for each other.
 func (l *requestLog) acquireUnderWay(c *store.Claim, i int) <-chan struct{} {
 	l.mu.Lock()
@@ -187,7 +184,6 @@ func (e *entry) nextReturn() <-chan struct{} {
 	return e.returned
 }
 
-// lastSerial returns the serial of the last acquire of c, or 0 if c has no entry.
 func (l *requestLog) lastSerial(c *store.Claim) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -221,7 +217,6 @@ func (l *requestLog) extendSent(claims []store.Claim) (underWay map[claimAt]bool
 	return underWay
 }
 
-// extendDone records that the extensions of claims have returned.
 func (l *requestLog) extendDone(claims []store.Claim) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -261,9 +256,8 @@ func (l *requestLog) fullReleaseSent(c *store.Claim, i int) (unsure bool, ttl ti
 	return unsure, ttl
 }
 
-// releaseSentUnless records a release like releaseSent, if c has an entry and no
-// acquire of c was sent after the one with serial last. Otherwise it returns false and
-// records nothing.
+// releaseSentUnless records a release like releaseSent, if last is the serial of c's
+// last acquire. Otherwise it returns false and records nothing.
 func (l *requestLog) releaseSentUnless(c *store.Claim, i int, last uint64) (ttl time.Duration, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -289,7 +283,6 @@ func (l *requestLog) unsure(c *store.Claim, i int) (unsure bool, ttl time.Durati
 	return e.nodes[i].acquireUnknown || e.nodes[i].acquires > 0, e.ttl
 }
 
-// releaseOutcome is the result of a release.
 type releaseOutcome struct {
 	unknown   bool // the release may still arrive
 	tombstone bool // the node now refuses an acquire that may still arrive
@@ -297,7 +290,6 @@ type releaseOutcome struct {
 	full      bool // the release was recorded by fullReleaseSent
 }
 
-// releaseDone records that a release has returned.
 func (l *requestLog) releaseDone(c *store.Claim, i int, o releaseOutcome) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -357,7 +349,7 @@ func (l *requestLog) entry(c *store.Claim) *entry {
 	return e
 }
 
-// drop removes e if all its requests were answered and no extension is in flight.
+// drop removes e if it has no request in flight, unanswered or planned.
 func (l *requestLog) drop(c *store.Claim, e *entry) {
 	for _, n := range e.nodes {
 		if n.acquires > 0 || n.releases > 0 || n.releasesPlanned > 0 || n.acquireUnknown || n.releaseUnknown {

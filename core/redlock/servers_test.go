@@ -22,20 +22,17 @@ import (
 const (
 	slow = 5 * time.Second // a node time-out that is long enough for a busy machine
 	// patience limits the wait for an event. On a machine that also runs busy loops, a
-	// minute can pass without a single answer in time, while cases in virtual time use
-	// the other cores.
+	// minute can pass without a single answer in time.
 	patience = 3 * time.Minute
 	early    = 45 * time.Second // before a TTL of a minute has expired
 )
 
-// fit waits until all nodes of s answer and count, and returns s.
 func fit(t testing.TB, s *redlock.Store) *redlock.Store {
 	t.Helper()
 	testserver.Eventually(t, patience, "the nodes are fit", func() bool { return s.Check(t.Context()) == nil })
 	return s
 }
 
-// acquire fails the test unless c is granted.
 func acquire(t *testing.T, s store.Store, c store.Claim) store.Grant {
 	t.Helper()
 	g, err := s.Acquire(t.Context(), c)
@@ -58,10 +55,10 @@ type reach struct {
 func TestServersAway(t *testing.T) {
 	t.Parallel()
 	for how, do := range map[string]struct{ take, back func(r reach) }{
-		"killed":     {func(r reach) { r.server.Kill() }, func(r reach) { r.server.Restart() }},
-		"frozen":     {func(r reach) { r.server.Pause() }, func(r reach) { r.server.Resume() }},
-		"swallowing": {func(r reach) { r.proxy.Partition() }, func(r reach) { r.proxy.Heal() }},
-		"slow":       {func(r reach) { r.slow.Store(true) }, func(r reach) { r.slow.Store(false) }},
+		"servers killed": {func(r reach) { r.server.Kill() }, func(r reach) { r.server.Restart() }},
+		"servers frozen": {func(r reach) { r.server.Pause() }, func(r reach) { r.server.Resume() }},
+		"network cut":    {func(r reach) { r.proxy.Partition() }, func(r reach) { r.proxy.Heal() }},
+		"servers slow":   {func(r reach) { r.slow.Store(true) }, func(r reach) { r.slow.Store(false) }},
 	} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
@@ -85,7 +82,8 @@ func serversAway(t *testing.T, k int, take, back func(r reach)) {
 			all = append(all, r)
 			nodes = append(nodes, storetest.Faulty(redisNode(t, r.proxy.Addr), faultsOf(t, func() storetest.Fault {
 				if r.slow.Load() {
-					return storetest.Fault{Delay: 1500 * time.Millisecond, ReplyDelay: 1500 * time.Millisecond} // beyond Limit
+					// Both delays are beyond Limit.
+					return storetest.Fault{Delay: 1500 * time.Millisecond, ReplyDelay: 1500 * time.Millisecond}
 				}
 				return storetest.Fault{}
 			}, storetest.OpAcquire, storetest.OpExtend, storetest.OpRelease)))
@@ -199,7 +197,7 @@ func TestRestartedEmpty(t *testing.T) {
 	}{
 		"with quarantine and healing": {nil, true},
 		"with quarantine alone":       {[]redlock.Option{redlock.WithoutHealing()}, true},
-		"limit: with neither":         {[]redlock.Option{redlock.WithoutHealing(), redlock.WithQuarantine(0)}, false},
+		"limit with neither":          {[]redlock.Option{redlock.WithoutHealing(), redlock.WithQuarantine(0)}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -229,7 +227,7 @@ func TestRestartedEmpty(t *testing.T) {
 		})
 	}
 	// Three servers that restart at once look like a new cluster.
-	t.Run("limit: all at once", func(t *testing.T) {
+	t.Run("limit of all at once", func(t *testing.T) {
 		t.Parallel()
 		all, connect := servers(t, 3)
 		ours := fit(t, newStore(t, connect(t), redlock.WithNodeTimeout(slow)))
@@ -280,8 +278,8 @@ func TestSameServerTwice(t *testing.T) {
 	})
 }
 
-// TestCutOffMajority extends a lease with two of three nodes. The holder learns of the
-// loss when the majority is cut off. hazard 46
+// TestCutOffMajority extends a lease with two of three nodes. After the majority is cut
+// off, the holder learns of the loss. hazard 46
 func TestCutOffMajority(t *testing.T) {
 	t.Parallel()
 	all, _ := servers(t, 3)

@@ -31,7 +31,9 @@ func newShortage(nodes []*node, quorum int, vs votes) *shortage {
 			err = nil
 		}
 		if errors.Is(err, errNotAsked) && !nodes[i].isSilent() {
-			err = nil // the node answered its last call, and was not asked because too few others can vote
+			// The node answered its last call, and was not asked because too few others
+			// can vote.
+			err = nil
 		}
 		switch q := (*quarantined)(nil); {
 		case err == nil:

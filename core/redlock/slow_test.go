@@ -69,7 +69,7 @@ func TestSlowNodes_Majority(t *testing.T) {
 		{"slow and two dead of five", []time.Duration{never, 0, sluggish, never, 0}, sluggish, 0},
 	} {
 		for _, fencing := range []bool{false, true} {
-			late(t, fmt.Sprintf("%s, fencing %v", c.name, fencing), len(c.delays), func(s *scene) {
+			late(t, fmt.Sprintf("%s fencing %v", c.name, fencing), len(c.delays), func(s *scene) {
 				var opts []redlock.Option
 				granted := c.want
 				if fencing {
@@ -118,7 +118,7 @@ func TestSlowNodes_Majority(t *testing.T) {
 			}
 		})
 	})
-	late(t, "watch", 3, func(s *scene) {
+	late(t, "watch of two", 3, func(s *scene) {
 		store := newStore(s, s.nodes)
 		s.pace(never, sluggish, sluggish)
 		c := claim("ours")
@@ -169,7 +169,7 @@ func TestSlowNodes_End(t *testing.T) {
 				}
 			})
 		})
-		late(t, c.name+", late grants", 3, func(s *scene) {
+		late(t, c.name+" late grants", 3, func(s *scene) {
 			store := newStore(s, s.nodes)
 			const at = 3 * time.Second / 2
 			s.pace(at, at, never)
@@ -283,8 +283,8 @@ func TestSlowNodes_SplitVote(t *testing.T) {
 	}
 }
 
-// TestSlowNodes_CanceledContext checks that each method returns at once when its
-// context is canceled.
+// TestSlowNodes_CanceledContext checks that Acquire, Extend, Release and Watch return
+// at once when their context is canceled.
 func TestSlowNodes_CanceledContext(t *testing.T) {
 	t.Parallel()
 	for name, call := range map[string]func(ctx context.Context, s *redlock.Store, c store.Claim) error{
@@ -475,9 +475,9 @@ func TestSlowNodes_FirstLook(t *testing.T) {
 		grant  bool
 	}{
 		{"new slow cluster", time.Second, [3]time.Duration{2 * look, 2 * look, 2 * look}, 2 * look, true},
-		{"new cluster, one slow", time.Second, [3]time.Duration{0, 0, 2 * look}, 2 * look, true},
-		{"new cluster, one dead", time.Second, [3]time.Duration{0, 0, never}, 2 * time.Second, false},
-		{"old cluster, one dead", time.Hour, [3]time.Duration{0, 0, never}, look, true},
+		{"new cluster with one slow", time.Second, [3]time.Duration{0, 0, 2 * look}, 2 * look, true},
+		{"new cluster with one dead", time.Second, [3]time.Duration{0, 0, never}, 2 * time.Second, false},
+		{"old cluster with one dead", time.Hour, [3]time.Duration{0, 0, never}, look, true},
 	} {
 		late(t, c.name, 3, func(s *scene) {
 			for i, m := range s.inner {

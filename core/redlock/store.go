@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/words"
 	"github.com/lockkit/lockkit/core/store"
 )
 
@@ -48,11 +49,11 @@ var (
 // nodes tolerate the loss of one, and five the loss of two. An even number tolerates no
 // more losses than the odd number below it. Every process must be given the same nodes.
 // The nodes should be in the same order everywhere, because a split vote goes to the
-// claim that has the first node.
+// claim with the first node.
 //
 // New sends nothing. It fails with store.ErrInvalid for fewer than three nodes, for a
-// node that is nil or given twice, and for invalid options. If the nodes report that two
-// of them are on one server, or that one is on a replica, Check and every Acquire fail.
+// nil or repeated node, and for invalid options. If the nodes report one server for two
+// of them, or a replica, Check and every Acquire fail.
 func New(stores []store.Store, opts ...Option) (*Store, error) {
 	s := &Store{config: config{timeout: defaultTimeout, drift: defaultDrift, quarantine: defaultQuarantine}}
 	for _, o := range opts {
@@ -97,7 +98,7 @@ func (s *Store) Limit() time.Duration { return max(callLimit, 10*s.timeout) }
 const callLimit = 2 * time.Second
 
 // question returns a context for a call. The context is done when ctx is done, after
-// Limit, or after valid, the longest validity that an answer can have.
+// Limit, or after valid. valid is the longest validity of an answer.
 func (s *Store) question(ctx context.Context, valid time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, min(valid, s.Limit()), errTimeout)
 }
@@ -169,8 +170,8 @@ func (s *Store) Close() error {
 }
 
 // run calls fn in a worker, and Close waits for the worker. An idle worker waits for
-// more work for workerIdle, because waking a worker costs less than starting a goroutine
-// whose stack has to grow.
+// more work for workerIdle, because waking a worker costs less than starting a
+// goroutine.
 func (s *Store) run(fn func()) {
 	select {
 	case s.work <- fn:
@@ -183,7 +184,6 @@ func (s *Store) run(fn func()) {
 	go s.worker(fn)
 }
 
-// workerIdle is the time for which a worker waits for more work.
 const workerIdle = time.Second
 
 func (s *Store) worker(fn func()) {
@@ -211,9 +211,8 @@ func (s *Store) worker(fn func()) {
 	fn()
 }
 
-// lookTime returns the time after which a claim can proceed without a server that has
-// not answered the first check. It is at least 250 ms, even if the time-out of a node
-// is shorter, because a check often dials the servers for the first time.
+// lookTime returns the interval at which awaitLook checks whether a majority may vote.
+// It is at least 250 ms, because the first check often dials the servers.
 func (s *Store) lookTime() time.Duration { return max(s.timeout, 250*time.Millisecond) }
 
 // usable returns an error for a claim that a majority cannot decide, or whose TTL or
@@ -243,15 +242,15 @@ func (s *Store) usable(op string, c *store.Claim) error {
 }
 
 // checkTTL returns an error for a TTL that is not longer than the allowance for drift.
-// If a node can describe its server, checkTTL also returns an error for a TTL that is
-// longer than the quarantine.
+// If a node can describe its server, checkTTL also returns an error for a TTL above the
+// quarantine, unless the quarantine is 0.
 func (s *Store) checkTTL(op string, c *store.Claim) error {
 	if s.valid(c.TTL) <= 0 {
-		return fmt.Errorf("redlock: %s: TTL %v is too short for the drift: %w", op, c.TTL, store.ErrInvalid)
+		return fmt.Errorf("redlock: %s: TTL %s is too short for the drift: %w", op, words.Duration(c.TTL), store.ErrInvalid)
 	}
 	if s.quarantine > 0 && c.TTL > s.quarantine && s.membership.known() {
-		return fmt.Errorf("redlock: %s: TTL %v exceeds the quarantine of %v, see WithQuarantine: %w",
-			op, c.TTL, s.quarantine, store.ErrInvalid)
+		return fmt.Errorf("redlock: %s: TTL %s exceeds the quarantine of %s, see WithQuarantine: %w",
+			op, words.Duration(c.TTL), words.Duration(s.quarantine), store.ErrInvalid)
 	}
 	return nil
 }

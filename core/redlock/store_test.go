@@ -22,6 +22,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/offline"
 	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/redisstore"
 	"github.com/lockkit/lockkit/core/redlock"
 	"github.com/lockkit/lockkit/core/store"
@@ -46,7 +47,6 @@ func TestMain(m *testing.M) {
 // without lists the features that a majority cannot serve.
 var without = []storetest.Feature{storetest.Permits, storetest.Fair, storetest.Records, storetest.SoleRevoke, storetest.Carding}
 
-// newStore returns a Store that is closed after the test.
 func newStore(t testing.TB, nodes []store.Store, opts ...redlock.Option) *redlock.Store {
 	t.Helper()
 	s, err := redlock.New(nodes, opts...)
@@ -83,7 +83,10 @@ func TestStore(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{3, 4, 5} {
 		for _, fencing := range []bool{false, true} {
-			t.Run(fmt.Sprintf("of %d memstores, fencing %v", n, fencing), func(t *testing.T) {
+			t.Run(fmt.Sprintf("of %d memstores fencing %v", n, fencing), func(t *testing.T) {
+				if n != 3 || !fencing {
+					tally.ProofOnly(t)
+				}
 				t.Parallel()
 				lacks, opts := lacking(fencing)
 				storetest.Run(t, storetest.Harness{
@@ -100,6 +103,7 @@ func TestStore(t *testing.T) {
 
 // TestStoreAtALongDistance runs the suite on distant nodes with different delays.
 func TestStoreAtALongDistance(t *testing.T) {
+	tally.ProofOnly(t)
 	t.Parallel()
 	storetest.Run(t, storetest.Harness{
 		New: func(t testing.TB) func() store.Store {
@@ -129,6 +133,9 @@ func TestStoreWithAFrozenNode(t *testing.T) {
 	t.Parallel()
 	for _, frozen := range []int{0, 2} {
 		t.Run(fmt.Sprint("node ", frozen), func(t *testing.T) {
+			if frozen > 0 {
+				tally.ProofOnly(t)
+			}
 			t.Parallel()
 			storetest.Run(t, storetest.Harness{
 				New: func(t testing.TB) func() store.Store {
@@ -155,7 +162,8 @@ func TestStoreWithAFrozenNode(t *testing.T) {
 // answered before the next call. With more faults the outcome would be unknown.
 func TestStoreOverFaultyNodes(t *testing.T) {
 	t.Parallel()
-	for _, fencing := range []bool{false} { // with tokens the faults can make a second round's outcome unknown
+	// With tokens the faults can make a second round's outcome unknown.
+	for _, fencing := range []bool{false} {
 		t.Run(fmt.Sprint("fencing ", fencing), func(t *testing.T) {
 			t.Parallel()
 			lacks, opts := lacking(fencing)
@@ -218,7 +226,7 @@ func rested(s *redlock.Store) unhurried {
 // unhurriedly returns s with a wait after each call, until the nodes have answered or
 // two seconds have passed. Otherwise a release can overtake an acquire at a node. That
 // node is then free although the others still have the key. The next claim gets that
-// node, and asks the others again for half of a node's time, which can be longer than a
+// node, and asks the others again for half of a node's time. This can be longer than a
 // case of the suite allows.
 func unhurriedly(s *redlock.Store) unhurried {
 	return unhurried{s, func() {
@@ -230,10 +238,11 @@ func unhurriedly(s *redlock.Store) unhurried {
 	}}
 }
 
-// TestFaultyStore delays the extensions and releases of the store, and sends them twice.
-// It does not double acquires: after a refusal of the first copy, the second could be
-// granted, and no caller would release the grant.
+// TestFaultyStore delays the extensions and releases of the store, and sends them
+// twice. It does not double acquires. After a refusal of the first copy, the second
+// copy could be granted. No caller would release that grant.
 func TestFaultyStore(t *testing.T) {
+	tally.ProofOnly(t)
 	t.Parallel()
 	for _, fencing := range []bool{false, true} {
 		t.Run(fmt.Sprint("fencing ", fencing), func(t *testing.T) {
@@ -253,7 +262,6 @@ func TestFaultyStore(t *testing.T) {
 	}
 }
 
-// faultsOf returns faults that apply fault to the given operations.
 func faultsOf(t testing.TB, fault func() storetest.Fault, ops ...storetest.Op) *storetest.Faults {
 	faults := new(storetest.Faults)
 	faults.Hook(func(op storetest.Op, _ []store.Claim) storetest.Fault {
@@ -314,16 +322,14 @@ func nodeOn(t testing.TB, client *redis.Client) *redisstore.Store {
 // TestStoreOnServers runs the suite on three and five servers. Its groups run one after
 // the other, because each has many parallel cases.
 func TestStoreOnServers(t *testing.T) {
+	tally.ProofOrMatrix(t)
 	t.Parallel()
 	for _, n := range []int{3, 5} {
 		for _, fencing := range []bool{false, true} {
 			if fencing != (n == 3) && os.Getenv("LONG") != "1" {
 				continue // each takes half a minute, because holds have to expire
 			}
-			t.Run(fmt.Sprintf("of %d, fencing %v", n, fencing), func(t *testing.T) {
-				if n > 3 && testing.Short() {
-					t.Skip("the same cases as on three servers")
-				}
+			t.Run(fmt.Sprintf("of %d fencing %v", n, fencing), func(t *testing.T) {
 				_, connect := servers(t, n)
 				lacks, opts := lacking(fencing)
 				lacks = append(lacks[:len(lacks):len(lacks)], storetest.SameToken)
@@ -338,11 +344,11 @@ func TestStoreOnServers(t *testing.T) {
 			})
 		}
 	}
-	t.Run("of 3, plain keys", onPlainKeys)
+	t.Run("of 3 with plain keys", onPlainKeys)
 }
 
-// TestUnservedKinds_RefusedEarly checks that a kind of lock that no majority can
-// serve is refused when the middleware is created, not with its first request.
+// TestUnservedKinds_RefusedEarly checks kinds of locks that no majority can serve. They
+// are refused when the middleware is created.
 func TestUnservedKinds_RefusedEarly(t *testing.T) {
 	t.Parallel()
 	l, err := core.New(newStore(t, memstores(3)))

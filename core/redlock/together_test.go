@@ -55,14 +55,12 @@ func (m *meeting) Release(ctx context.Context, c store.Claim) error {
 	}
 }
 
-// counts returns the number of releases, and the highest number of them at once.
 func (m *meeting) counts() (calls, most int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.calls, m.most
 }
 
-// failing counts the failed releases of a Store.
 type failing struct {
 	*redlock.Store
 	releases atomic.Int32
@@ -89,8 +87,8 @@ func TestRelease_ManyKeys(t *testing.T) {
 	}
 }
 
-// releaseMany releases a lease of so many keys, in virtual time. Each node gets width
-// releases at once.
+// releaseMany releases a lease with this number of keys, in virtual time. The maximum
+// number of releases that each node gets at once must be width.
 func releaseMany(t *testing.T, keys, width int) {
 	var all []*meeting
 	var nodes []store.Store

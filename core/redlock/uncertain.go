@@ -34,8 +34,8 @@ func causeOf(ctx context.Context, node error) error {
 // Down reports whether an immediate retry is useless.
 func (e *uncertain) Down() bool { return outage.Known(e.cause) }
 
-// Is reports whether the cause matches target. It never matches an error that
-// classifies the answer of a single node, because this answer is not the majority's.
+// Is reports whether the cause matches target. It never matches the class of a single
+// node's answer, because this answer is not the majority's.
 func (e *uncertain) Is(target error) bool {
 	for _, answer := range []error{store.ErrBusy, store.ErrLost, store.ErrInvalid, store.ErrUnsupported, store.ErrUnavailable, store.ErrClosed} {
 		if target == answer {

@@ -31,7 +31,6 @@ func (v vote) holds() bool {
 	return !v.pending && (v.kind == granted || v.kind == uncounted)
 }
 
-// verdict is the result of a vote.
 type verdict int
 
 const (
@@ -76,7 +75,6 @@ func (vs votes) verdict(quorum int, late bool) (result verdict, owner string) {
 	return undecided, owner // the pending answers decide between refused and noMajority
 }
 
-// grantedTo returns the votes that have granted the claim to owner.
 func (vs votes) grantedTo(owner string) (some votes) {
 	for _, v := range vs {
 		if !v.pending && v.kind == granted && v.grant.Owner == owner {
@@ -86,9 +84,8 @@ func (vs votes) grantedTo(owner string) (some votes) {
 	return some
 }
 
-// hasFirst reports whether the claim has the first node. Of the nodes that have granted
-// the claim or answered that the key is busy, the first node in the list must have
-// granted the claim. In a split vote, only one claim has the first node.
+// hasFirst reports whether the claim has the first of the nodes that granted it or
+// answered that the key is busy. In a split vote, only one claim has the first node.
 func (vs votes) hasFirst() bool {
 	for _, v := range vs {
 		if !v.pending && (v.kind == granted || v.kind == busy) {
