@@ -18,8 +18,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// formerStore is a store of version 6 with what a usual lock needs. Like the store of
-// that version it sends the text of a function's call as one message.
+// formerStore is a store of version 6 with the two calls of a usual lock. Like the
+// store of that version it sends the text of a function's call as one message.
 type formerStore struct {
 	store.Store
 	pool *pgxpool.Pool
@@ -51,9 +51,9 @@ func (s formerStore) call(ctx context.Context, text string) error {
 }
 
 // BenchmarkVersion6 compares the usual lock with version 6 of the schema, whose
-// functions decided in the database. One iteration is a window of 0.3 s of each version,
-// with keys of their own on one server with durable commits. The ratio is the median of
-// the iterations: -benchtime 20x.
+// functions decided in the database. One iteration is a window of 0.3 s of each
+// version, on one server with durable commits. The ratio is the median of the
+// iterations, so run it with -benchtime 20x.
 func BenchmarkVersion6(b *testing.B) {
 	formerURL := durable.Get(b).NewDatabase(b).URL("pool_max_conns=64")
 	newFormer(b, formerURL)
@@ -61,10 +61,10 @@ func BenchmarkVersion6(b *testing.B) {
 	pool := testclient.Postgres(b, migrated(b, durable.Get(b).NewDatabase(b)).URL("pool_max_conns=64"))
 
 	for _, n := range []int{1, 16, 64} {
-		b.Run(fmt.Sprint("store/", n), func(b *testing.B) {
+		b.Run(fmt.Sprint("store ", n), func(b *testing.B) {
 			inTurns(b, n, storeCycle(old), storeCycle(newStore(b, pool)))
 		})
-		b.Run(fmt.Sprint("engine/", n), func(b *testing.B) {
+		b.Run(fmt.Sprint("engine ", n), func(b *testing.B) {
 			inTurns(b, n, lockerCycle(b, old), lockerCycle(b, newStore(b, pool)))
 		})
 	}
@@ -96,8 +96,8 @@ func lockerCycle(b *testing.B, s store.Store) func(ctx context.Context, key stri
 	}
 }
 
-// inTurns runs windows of both cycles in n goroutines with keys of their own, and reports
-// the median rates and the median and the quartiles of their ratio.
+// inTurns runs windows of both cycles in n goroutines with keys of their own, and
+// reports the rates and their ratio.
 func inTurns(b *testing.B, n int, before, after func(ctx context.Context, key string) error) {
 	var rates [2][]float64
 	var ratios []float64

@@ -16,17 +16,17 @@ import (
 
 const checkLimit = 5 * callLimit
 
-// Check reports whether the server is fit to store locks. It sends queries. If they find
-// no fault, it takes, extends, watches and releases a key of its own, which is free
-// again within seconds. It returns nil, or one error with the faults that it has found
-// and the remedy of each:
+// Check reports whether the server is fit to store locks. It sends queries. If they
+// find no fault, it takes, extends, watches and releases a key of its own. The key is
+// free again within seconds. It returns nil, or one error with the faults that it has
+// found and the remedy of each:
 //
 //   - the schema is missing or older than this package: call Migrate;
 //   - the schema is newer than this package: update the program;
 //   - the server is a standby or read-only, or is older than PostgreSQL 14;
 //   - a subscription writes the tables: the server is a logical replica;
 //   - a crash would lose locks: fsync is off, or a table is not logged;
-//   - the server's clock is behind the tokens of its grants;
+//   - the server's clock is more than a minute behind the tokens of its grants;
 //   - the user lacks rights: the error has each missing GRANT;
 //   - row-level security hides a table: the error has the ALTER TABLE that shows it;
 //   - a held key is granted a second time;
@@ -138,7 +138,6 @@ func hidden(ctx context.Context, pg *pgconn.PgConn, tables ...string) (string, e
 	return value(ctx, pg, dialect.PostgreSQL{}.Hidden(tables...).Text, 1)
 }
 
-// try takes, extends, watches and releases a key that nobody else uses.
 func (s *Store) try(ctx context.Context) error {
 	claim := store.Claim{
 		Key: "check:" + rand.Text(), Owner: rand.Text(), Lease: rand.Text(),

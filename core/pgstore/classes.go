@@ -28,16 +28,17 @@ const (
 // class describes the consequences of an error of a server or a pooler. The zero value
 // is for an unknown error: the outcome is unknown, and the connection is closed.
 type class struct {
-	// unchanged: the server has not executed the statement, or has rolled it back.
+	// unchanged reports that the server has not executed the statement, or has rolled it
+	// back.
 	unchanged bool
-	// kept: the connection can be used for the next call. If kept is false, the session
-	// is closed or belongs to the wrong server. The connection is then closed, and the
-	// next call dials.
+	// kept reports that the connection can be used for the next call. If kept is false,
+	// the session is closed or belongs to the wrong server. The connection is then
+	// closed, and the next call dials.
 	kept bool
-	// away: no lock can be taken at this server. Acquires fail until a probe finds a
-	// server that takes locks.
+	// away reports that no lock can be taken at this server. Acquires fail until a probe
+	// finds a server that takes locks.
 	away bool
-	// again: another statement caused the error, and the failed statement can be sent
+	// again reports that the failed statement did not cause the error, and can be sent
 	// again.
 	again bool
 	// advice precedes the server's message.

@@ -30,8 +30,7 @@ func run(t *testing.T, s store.Store) (c, last store.Claim) {
 	return c, last
 }
 
-// answered fails the test unless the run of c is done. If want is false, the run must not
-// be done.
+// answered fails the test unless the field Done of the run of c is want.
 func answered(t *testing.T, s store.Store, c store.Claim, want bool) {
 	t.Helper()
 	state, err := s.(store.Inspector).Look(t.Context(), c.Key)
@@ -117,15 +116,14 @@ func TestIn_PoolOfOne(t *testing.T) {
 	answered(t, s, begun, true)
 }
 
-// TestIn_WaitsForDisk checks that the COMMIT of an answer waits for the disk, even if
-// synchronous_commit is off at the server or in the caller's transaction. The setting
-// that SaveRun changes lasts as long as the transaction.
+// TestIn_WaitsForDisk checks that SaveRun changes synchronous_commit from off to on
+// until the end of the transaction. The COMMIT of an answer then waits for the disk.
 func TestIn_WaitsForDisk(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ server, caller, want string }{
 		"off at the server":        {"off", "", "on"},
 		"off by the caller":        {"on", "off", "on"},
-		"on":                       {"on", "", "on"},
+		"on at the server":         {"on", "", "on"},
 		"local at the server":      {"local", "", "local"},
 		"stronger than the server": {"off", "remote_apply", "remote_apply"},
 	} {
@@ -214,8 +212,8 @@ func TestIn_OtherHolds(t *testing.T) {
 }
 
 // TestIn_LogicalReplica checks that Commit is refused on a logical replica. The replica
-// has the ID of its origin, but an answer that is saved in the replica does not reach
-// the origin.
+// has the ID of its origin. An answer that is saved in the replica does not reach the
+// origin.
 func TestIn_LogicalReplica(t *testing.T) {
 	t.Parallel()
 	settings := []string{"wal_level = logical", "max_worker_processes = 8"}

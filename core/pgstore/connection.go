@@ -22,12 +22,12 @@ const (
 // idle for a second, and sets no time limit for the ping. If a load balancer or a
 // firewall has forgotten the connection, the ping is never answered. So if a connection
 // is idle, connection also calls renewed after silenceLimit, and uses the connection
-// that arrives first. The first request continues unless the pool is full, because it
-// may be a slow dial. After a call without an answer, the next call of connection only
-// calls renewed.
+// that arrives first. If the pool is full, connection then cancels the pool's Acquire.
+// Otherwise that Acquire continues, because it may be dialing slowly. After a call
+// without an answer, the next call of connection only calls renewed.
 //
-// The wait for a connection has no further limit, because a caller that began again
-// would lose its place in the pool's queue.
+// The wait for a connection has no further limit. A caller that began again would lose
+// its place in the pool's queue.
 func (p *place) connection(ctx context.Context) (*pgxpool.Conn, error) {
 	if p.silent.CompareAndSwap(true, false) {
 		return p.renewed(ctx)
@@ -53,10 +53,10 @@ func (p *place) another(ctx context.Context, stop func()) (*pgxpool.Conn, error)
 	return p.renewed(ctx)
 }
 
-// renewed takes a connection that was just opened or has just answered a ping. First
-// renewed pings all idle connections at once, and closes each connection without an
-// answer. If the pool is at its limit, renewed closes the connection that was idle for
-// longest. Other connections that answer or are in use stay open, because the pool is
+// renewed takes a connection that was just opened or has just answered a ping. If the
+// pool is at its limit, renewed first closes the connection that was idle for longest.
+// It pings the other idle connections at once, and closes each connection without an
+// answer. Other connections that answer or are in use stay open, because the pool is
 // the user's.
 func (p *place) renewed(ctx context.Context) (*pgxpool.Conn, error) {
 	all := p.idle()

@@ -128,7 +128,7 @@ func (c slowDial) test(t *testing.T) {
 	t.Helper()
 	const limit = 2 * time.Second // of a call
 	for _, later := range []time.Duration{0, 600 * time.Millisecond} {
-		t.Run(fmt.Sprint(c.name, ", ", later), func(t *testing.T) {
+		t.Run(fmt.Sprint(c.name, " ", later), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				pool, f := restarted(t, c.idle, c.most)
@@ -166,25 +166,25 @@ func (c slowDial) test(t *testing.T) {
 	}
 }
 
-// TestConnection_SlowDial checks that no call is lost if all idle connections are broken
-// or silent, as after a restart, and a new connection takes long.
+// TestConnection_SlowDial checks that no call is lost if a new connection takes long.
+// All idle connections are broken or silent, as after a restart.
 //
 // hazard 23
 func TestConnection_SlowDial(t *testing.T) {
 	t.Parallel()
 	for _, c := range []slowDial{
 		{"broken", false, 900 * time.Millisecond, 4, 4, 20},
-		{"broken, slower dial", false, 1400 * time.Millisecond, 4, 4, 20},
-		{"broken, one call", false, 1400 * time.Millisecond, 4, 1, 20},
-		{"broken, few calls", false, 1400 * time.Millisecond, 20, 4, 40},
-		{"broken, many calls", false, 1400 * time.Millisecond, 4, 50, 200},
+		{"broken slower dial", false, 1400 * time.Millisecond, 4, 4, 20},
+		{"broken one call", false, 1400 * time.Millisecond, 4, 1, 20},
+		{"broken few calls", false, 1400 * time.Millisecond, 20, 4, 40},
+		{"broken many calls", false, 1400 * time.Millisecond, 4, 50, 200},
 		// In a full pool pgx first dials to cancel the broken ping.
-		{"broken, full pool", false, 900 * time.Millisecond, 4, 4, 4},
-		{"broken, one connection", false, 900 * time.Millisecond, 1, 1, 1},
+		{"broken full pool", false, 900 * time.Millisecond, 4, 4, 4},
+		{"broken one connection", false, 900 * time.Millisecond, 1, 1, 1},
 		{"silent", true, 900 * time.Millisecond, 4, 4, 20},
-		{"silent, one call", true, 900 * time.Millisecond, 4, 1, 20},
-		{"silent, few calls", true, 900 * time.Millisecond, 20, 4, 40},
-		{"silent, full pool", true, 900 * time.Millisecond, 4, 1, 4},
+		{"silent one call", true, 900 * time.Millisecond, 4, 1, 20},
+		{"silent few calls", true, 900 * time.Millisecond, 20, 4, 40},
+		{"silent full pool", true, 900 * time.Millisecond, 4, 1, 4},
 	} {
 		c.test(t)
 	}

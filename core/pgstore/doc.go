@@ -22,15 +22,17 @@
 //
 // All tables are in the schema lockkit. Package sqlstore uses the same tables, so locks
 // of both packages exclude each other. A key is a row of lockkit.locks. The usual lock
-// is released by one statement, and is also taken by one if the key is free at the first
-// attempt. Every other operation is a read and a compare-and-set. If another process has
-// changed the row in between, package casstore repeats both. No row stays locked between
-// two round trips. The exception is a Commit of package once, which locks its row until
-// the COMMIT. The database needs no stored functions.
+// is released by one statement, and is also taken by one if the key is free at the
+// first attempt. One statement extends up to 512 usual locks with the same TTL. Every
+// other operation is a read and a compare-and-set. If another process has changed the
+// row in between, package casstore repeats both. No row stays locked between two round
+// trips. The exception is a Commit of package once, which locks its row until the
+// COMMIT. The database needs no stored functions.
 //
-// An open transaction of yours does not delay the locks, and the locks do not delay your
-// transactions. A row without live entries is deleted some minutes later. Acquires of
-// any key delete such rows, up to 1,000 in one statement. No job is needed.
+// Except for a Commit, which locks the row of its key, an open transaction of yours
+// does not delay the locks. The locks do not delay your transactions. A row without
+// live entries is deleted some minutes later. Acquires of any key delete such rows, up
+// to 1,000 in one statement. No job is needed.
 //
 // # Tokens
 //
@@ -42,7 +44,7 @@
 // then lasts for the time that was left when its row was last written.
 //
 // CheckToken compares tokens in the transaction that changes the data. It refuses a
-// holder that has been replaced.
+// token after a newer token was used for the same resource.
 //
 // # Answers
 //
@@ -67,9 +69,10 @@
 // second. After a minute the Store tries to listen again. WithListener configures a
 // connection that does not lead through the pooler.
 //
-// On a connection to the server itself, the statements of the usual lock are prepared,
-// unless the pool's DefaultQueryExecMode differs from pgx's default. The Store sends one
-// query for each connection to recognize a pooler.
+// On a connection to the server itself, the statements that take and release the usual
+// lock are prepared. They are not prepared if the pool's DefaultQueryExecMode differs
+// from pgx's default, or while the Store's statements set their isolation level. The
+// Store sends one query for each connection to recognize a pooler.
 //
 // All wake-ups of a database are notifications on the channel lockkit. They do not
 // reveal which claim waits for which key.
@@ -84,8 +87,8 @@
 // A load balancer or a firewall may forget idle connections without a message to either
 // side. pgxpool pings a connection that was idle for a second. If there is no answer
 // within a second, a call takes a new connection. The Store then pings the other idle
-// connections too, and closes every connection that does not answer. So only one call
-// is late, by a second. A connection that falls silent while it is in use fails one
+// connections too, and closes every connection that does not answer. So only the calls
+// of that second are late. A connection that falls silent while it is in use fails one
 // call, after two seconds and with an unknown outcome.
 //
 // If pgx closes a connection because of a time-out, newer versions of pgx still count
@@ -104,9 +107,9 @@
 // reports that it is read-only, its connection is closed, so that the next call dials.
 // The idle connections of the pool and the connection that listens are closed too.
 // Connections in use stay open, because the pool may have other users. Until a probe
-// finds a server that accepts writes, other acquires fail at once, in the same way as
-// while the server is down. A connection is also closed if the server shuts down, ends
-// the session, or leaves the outcome of a statement unknown.
+// finds a server that accepts writes, acquires fail as while the server is down. A
+// connection is also closed if the server shuts down, ends the session, or leaves the
+// outcome of a statement unknown.
 //
 // The parameter target_session_attrs=read-write keeps the pool from connecting to a
 // standby. The parameter is needed if the URL has several hosts. Behind a pooler, the
@@ -117,9 +120,9 @@
 //
 // A server counts as down if it refuses connections. It also counts as down if a call
 // and then a probe have each had no answer for two seconds. While the server is down,
-// one probe at a time connects to it, outside the pool. Until the server answers, other
-// acquires fail at once with store.ErrUnavailable and the error of the connection.
-// Extend and Release are always sent.
+// one probe at a time connects to it, outside the pool. Until the server answers,
+// acquires fail within about 100 ms, with store.ErrUnavailable and the error of the
+// connection. Extend and Release are always sent.
 //
 // # Rights
 //

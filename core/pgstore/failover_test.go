@@ -40,7 +40,8 @@ func fill(t testing.TB, pool *pgxpool.Pool, n int) {
 				return false
 			}
 			defer c.Release()
-			if c.Ping(t.Context()) == nil { // Acquire does not ping a connection that was used so recently
+			// Acquire does not ping a connection that was used so recently.
+			if c.Ping(t.Context()) == nil {
 				good++
 			}
 		}
@@ -48,23 +49,21 @@ func fill(t testing.TB, pool *pgxpool.Pool, n int) {
 	})
 }
 
-// hazard 23
+// TestFailover moves a store to a standby and back (hazard 23). The store is unavailable
+// on the standby. It works again on the primary, and keeps no connection to the standby.
 func TestFailover(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		name     string
-		settings []string
-	}{
-		{"default isolation", nil},
-		{"serializable", []string{"default_transaction_isolation = 'serializable'"}},
+	primary, standby := start(t), start(t)
+	demote(t, standby)
+	for name, option := range map[string]string{
+		"default isolation": "",
+		"serializable":      "options=-c%20default_transaction_isolation%3Dserializable",
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			primary, standby := start(t, c.settings...), start(t, c.settings...)
-			demote(t, standby)
 			for _, last := range []string{"acquire", "extend"} {
 				proxy := testserver.NewPostgresProxy(t, primary.Addr)
-				pool := testclient.Postgres(t, primary.URLAt(proxy.Addr, "pool_max_conns=4"))
+				pool := testclient.Postgres(t, primary.URLAt(proxy.Addr, "pool_max_conns=4", option))
 				s := newStore(t, pool)
 				held := claimed()
 				acquire(t, s, held)
@@ -113,7 +112,7 @@ func TestFailover(t *testing.T) {
 }
 
 // TestFailover_FirstQuestion checks that the first call on a new connection names the
-// standby, although its first statement there only asks whether a pooler answers.
+// standby. The call's first statement there only asks whether a pooler answers.
 func TestFailover_FirstQuestion(t *testing.T) {
 	t.Parallel()
 	standby := start(t, "default_transaction_isolation = 'serializable'")

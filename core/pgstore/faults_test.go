@@ -93,9 +93,10 @@ var faultCases = []struct {
 		c := claimed()
 		acquire(t, r.store, c)
 		f := r.proxy.Inject(testserver.Statement(giving, sql(c.Lease)), testserver.CloseReply)
-		unknown(t, "release", r.store.Release(t.Context(), c))
+		again := func() error { return unlocked(func() error { return r.store.Release(t.Context(), c) }) }
+		unknown(t, "release", again())
 		f.Await(t)
-		wantIs(t, "release", r.store.Release(t.Context(), c), store.ErrLost)
+		wantIs(t, "release", again(), store.ErrLost)
 		held(t, r.direct, c, false)
 	}},
 	// hazard 13

@@ -98,8 +98,7 @@ func asRefusal(code int) error {
 	return refusal(code)
 }
 
-// calls makes the calls of version 6 for locks, runs and operators, and returns their
-// errors.
+// calls makes the calls of version 6 for locks, runs and operators.
 func (f former) calls(ctx context.Context) map[string]error {
 	c := claimed()
 	record := c

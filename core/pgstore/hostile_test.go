@@ -111,7 +111,7 @@ func TestHostileKeys(t *testing.T) {
 }
 
 // TestRights checks the minimal rights of a user that locks, and of a user that checks
-// tokens. It checks that Check reports each missing right, even a right that is rarely
+// tokens. It checks that Check reports missing rights, even a right that is rarely
 // needed.
 func TestRights(t *testing.T) {
 	t.Parallel()

@@ -61,7 +61,8 @@ func TestIsolation_FailureInSnapshot(t *testing.T) {
 	pool := testclient.Postgres(t, server.URLAt(proxy.Addr, "pool_max_conns=1"))
 	s := newStore(t, pool)
 	first, second := claimed(), claimed()
-	first.TTL, second.TTL = 20*time.Second, time.Minute // different TTLs, so that each takes its own statement
+	// The TTLs differ, so that each claim takes its own statement.
+	first.TTL, second.TTL = 20*time.Second, time.Minute
 	fails(server, 1, "40001")
 	acquire(t, s, first)
 	acquire(t, s, second)

@@ -28,7 +28,7 @@ const (
 
 // listen opens the connection of l and delivers its notifications. It returns when ctx
 // is done, the connection breaks, or the connection has had no watches for over a
-// minute. It returns errDeaf at once if notifications do not arrive.
+// minute. It returns errDeaf if the test notification of hears does not arrive.
 func (s *Store) listen(ctx context.Context, l *hub.Listener[struct{}]) error {
 	conn, err := s.connect(ctx)
 	if err != nil {

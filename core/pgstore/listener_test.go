@@ -23,7 +23,7 @@ func TestWatch_Pooler(t *testing.T) {
 	}{
 		"transactions of one session":   {"default_pool_size = 1", 1, store.ErrUnsupported},
 		"transactions of many sessions": {"default_pool_size = 20", 10, store.ErrUnsupported},
-		"sessions":                      {"pool_mode = session", 10, nil},
+		"pooled sessions":               {"pool_mode = session", 10, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lockkit/lockkit/core/internal/brief"
+	"github.com/lockkit/lockkit/core/internal/clock"
 	"github.com/lockkit/lockkit/core/internal/dialect"
 	"github.com/lockkit/lockkit/core/store"
 )
@@ -35,9 +36,10 @@ var files embed.FS
 //
 // Versions before 7 stored locks with functions in the database. Migrate removes the
 // functions and moves the data in one transaction: holds, released leases, tokens,
-// answers and cards. Users keep their rights. Processes of an older version work until
-// that transaction is committed. After that their calls fail with store.ErrUnavailable,
-// and their holds expire. README.md has the steps.
+// answers and cards. Users keep their rights to locks. Users that only put or read
+// cards need new rights. Processes of an older version work until that transaction is
+// committed. After that their calls fail with store.ErrUnavailable, and their holds
+// expire. README.md has the steps.
 //
 // Before Migrate moves data, it waits for the transactions that use the tables. Each
 // wait lasts at most a second, because calls queue behind the locks of Migrate. A
@@ -63,10 +65,8 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 		if !hasCode(err, "55P03") { // lock_not_available
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if clock.Sleep(ctx, time.Second) != nil { // lets calls that wait for the tables proceed
 			return err
-		case <-time.After(time.Second): // lets calls that wait for the tables proceed
 		}
 	}
 }

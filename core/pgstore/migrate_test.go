@@ -62,8 +62,8 @@ func TestMigrate(t *testing.T) {
 		}
 	})
 
-	// A second Migrate changes nothing, and holds stay.
-	t.Run("twice", func(t *testing.T) {
+	// Holds stay after a second Migrate.
+	t.Run("second Migrate", func(t *testing.T) {
 		t.Parallel()
 		url := database(t)
 		pool := testclient.Postgres(t, url)
@@ -99,7 +99,7 @@ func TestMigrate(t *testing.T) {
 		locks(t, url)
 	})
 
-	// A later schema stays, and every call refuses it.
+	// A later schema stays, and Migrate, Check and Acquire refuse it.
 	t.Run("later schema", func(t *testing.T) {
 		t.Parallel()
 		pool := testclient.Postgres(t, database(t))
@@ -166,7 +166,6 @@ func TestMigrate(t *testing.T) {
 	})
 }
 
-// exec runs statements, and fails the test if one of them fails.
 func exec(t testing.TB, pool *pgxpool.Pool, sql string) {
 	t.Helper()
 	conn, err := pool.Acquire(t.Context())
@@ -231,10 +230,13 @@ func TestCheck(t *testing.T) {
 		testserver.RequirePgbouncer(t)
 		pooler := testserver.StartPgbouncer(t, migrated(t, durable.Get(t).NewDatabase(t)))
 		pool := testclient.Postgres(t, pooler.URL())
-		if err := newStore(t, pool).Check(t.Context()); !errors.Is(err, store.ErrUnsupported) || !strings.Contains(err.Error(), "WithListener") {
+		check := func(s *pgstore.Store) error {
+			return unlocked(func() error { return s.Check(t.Context()) })
+		}
+		if err := check(newStore(t, pool)); !errors.Is(err, store.ErrUnsupported) || !strings.Contains(err.Error(), "WithListener") {
 			t.Errorf("got %v, want %v and a word about WithListener", err, store.ErrUnsupported)
 		}
-		if err := newStore(t, pool, pgstore.WithoutWakeUps()).Check(t.Context()); err != nil {
+		if err := check(newStore(t, pool, pgstore.WithoutWakeUps())); err != nil {
 			t.Error(err)
 		}
 	})
@@ -249,9 +251,10 @@ func TestCheck(t *testing.T) {
 	})
 	t.Run("server down", func(t *testing.T) {
 		t.Parallel()
-		server := start(t)
-		s := newStore(t, testclient.Postgres(t, server.URL()))
-		server.Kill()
+		server := database(t)
+		proxy := testserver.NewPostgresProxy(t, server.Addr)
+		s := newStore(t, testclient.Postgres(t, server.URLAt(proxy.Addr)))
+		proxy.Down()
 		if err := s.Check(t.Context()); !errors.Is(err, store.ErrUnavailable) {
 			t.Errorf("got %v, want %v", err, store.ErrUnavailable)
 		}

@@ -304,10 +304,10 @@ func TestMigrate_BesideReader(t *testing.T) {
 }
 
 // TestMigrate_UnderLoad calls Migrate while processes of version 6 and of this version
-// work. It checks that no two hold a key at once, that tokens grow, and that no saved
-// answer is lost.
+// work. It checks that no two processes hold a key at once, that tokens grow, and that
+// no saved answer is lost.
 func TestMigrate_UnderLoad(t *testing.T) {
-	rounds := max(2, tally.Trials(10))
+	rounds := tally.Trials(10)
 	for range rounds {
 		underLoad(t)
 	}
@@ -316,11 +316,18 @@ func TestMigrate_UnderLoad(t *testing.T) {
 	})
 }
 
+// isLate reports whether err is the error of a call without an answer in time. The
+// outcome of such a call is unknown.
+func isLate(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "no answer within the time of a call")
+}
+
 func underLoad(t *testing.T) {
 	server := shared.Get(t).NewDatabase(t)
 	const keys, ttl = 3, 2 * time.Second
 	var mu sync.Mutex
-	trusted, last := make([]time.Time, keys), make([]uint64, keys) // by key: the end of the last holder's trust, and its token
+	// By key: the end of the last holder's trust, and its token.
+	trusted, last := make([]time.Time, keys), make([]uint64, keys)
 	enter := func(key int, token uint64, asked time.Time) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -403,6 +410,8 @@ func underLoad(t *testing.T) {
 				case errors.Is(err, store.ErrBusy), errors.Is(err, store.ErrUnavailable):
 					time.Sleep(time.Millisecond)
 					continue
+				case isLate(err): // the key may be held until it expires
+					continue
 				case err != nil:
 					t.Errorf("this version: %v", err)
 					return
@@ -410,7 +419,7 @@ func underLoad(t *testing.T) {
 				after.Add(1)
 				enter(key, g.Token, asked)
 				leave(key)
-				if err := s.Release(ctx, c); err != nil && !errors.Is(err, store.ErrUnavailable) {
+				if err := s.Release(ctx, c); err != nil && !errors.Is(err, store.ErrUnavailable) && !isLate(err) {
 					t.Errorf("this version: release: %v", err)
 				}
 			}

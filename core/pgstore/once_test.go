@@ -13,7 +13,6 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestOnce checks runs and their answers.
 func TestOnce(t *testing.T) {
 	t.Parallel()
 	server := database(t)

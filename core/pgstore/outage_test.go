@@ -23,8 +23,8 @@ func knownDown(err error) bool {
 	return errors.Is(err, store.ErrUnavailable) && strings.Contains(err.Error(), "known to be down")
 }
 
-// hazard 23. TestOutage checks that callers are refused at once during an outage, and that
-// the outage is over with the first answer.
+// TestOutage checks that callers are refused at once during an outage, and that the
+// outage is over with the first answer (hazard 23).
 func TestOutage(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -34,8 +34,8 @@ func TestOutage(t *testing.T) {
 		most       int64         // the maximum number of dials for a hundred callers
 		limit      time.Duration // for the first acquire after the outage
 	}{
-		{"refused", (*testserver.Postgres).Kill, (*testserver.Postgres).Restart, "connection refused", 20, patience / 10},
-		{"silent", (*testserver.Postgres).Pause, (*testserver.Postgres).Resume, "no answer", 1, patience / 5},
+		{"connections refused", (*testserver.Postgres).Kill, (*testserver.Postgres).Restart, "connection refused", 20, patience / 10},
+		{"server silent", (*testserver.Postgres).Pause, (*testserver.Postgres).Resume, "no answer", 1, patience / 5},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -51,6 +51,7 @@ func TestOutage(t *testing.T) {
 			acquire(t, s, held)
 			c.down(server)
 			testserver.Eventually(t, patience, "the store knows that its server is down", func() bool {
+				time.Sleep(20 * time.Millisecond)
 				_, err := s.Acquire(t.Context(), claimed())
 				return knownDown(err) && strings.Contains(err.Error(), c.words)
 			})
@@ -91,7 +92,7 @@ func TestOutage(t *testing.T) {
 	// A caller that leaves, or a full pool, does not mean that the server is down.
 	t.Run("impatient callers and full pools", func(t *testing.T) {
 		t.Parallel()
-		server := start(t)
+		server := database(t)
 		pool := testclient.Postgres(t, server.URL("pool_max_conns=1"))
 		s := newStore(t, pool)
 		conn, err := pool.Acquire(t.Context())

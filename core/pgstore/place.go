@@ -16,6 +16,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/dialect"
 	"github.com/lockkit/lockkit/core/internal/hub"
 	"github.com/lockkit/lockkit/core/internal/table"
+	"github.com/lockkit/lockkit/core/internal/words"
 	"github.com/lockkit/lockkit/core/store"
 )
 
@@ -29,20 +30,22 @@ var (
 // place sends statements as text without arguments, in the simple protocol. So the
 // server receives a whole statement or nothing. In the extended protocol, a client that
 // vanishes before its last message leaves a transaction open, with the row of a lock
-// locked. The statements of the usual lock are prepared if that is safe, because
-// planning takes most of the server's time for them.
+// locked. The statements that take and release the usual lock are prepared if that is
+// safe. Planning takes most of the server's time for these statements.
 type place struct {
 	table.Place
 	prepared table.Place // the same tables, by statements with arguments
 	pool     *pgxpool.Pool
 	hub      *hub.Hub[struct{}]
-	// isolated: transactions have one snapshot by default, and a statement has
-	// conflicted with another transaction. So each statement sets its isolation level.
+	// isolated reports that transactions have one snapshot by default, and that a
+	// statement has conflicted with another transaction. Then each statement sets its
+	// isolation level.
 	isolated atomic.Bool
-	// away: a server accepted no locks, and no call or probe has found a server that
-	// accepts locks since.
+	// away reports that a server accepted no locks, and that no call or probe has found
+	// a server that accepts locks since.
 	away atomic.Bool
-	// silent: a connection did not answer, so the next call takes a new connection.
+	// silent reports that a connection did not answer. Then the next call takes a new
+	// connection.
 	silent atomic.Bool
 }
 
@@ -81,9 +84,9 @@ func (*place) CheckClaim(c store.Claim) error {
 	case len(c.Owner) > maxWord || len(c.Via) > maxWord:
 		fault = fmt.Sprintf("owner has %d bytes (at most %d)", max(len(c.Owner), len(c.Via)), maxWord)
 	case min(c.TTL, c.Keep) < 0 || max(c.TTL, c.Keep) > maxLife:
-		fault = fmt.Sprintf("TTL %v or Keep %v is out of range (0 to 100 years)", c.TTL, c.Keep)
+		fault = fmt.Sprintf("TTL %s or Keep %s is out of range (0 to 100 years)", words.Duration(c.TTL), words.Duration(c.Keep))
 	case c.Record != nil && c.Record.Retain > maxLife:
-		fault = fmt.Sprintf("record has Retain %v, out of range (at most 100 years)", c.Record.Retain)
+		fault = fmt.Sprintf("record has Retain %s, out of range (at most 100 years)", words.Duration(c.Record.Retain))
 	default:
 		return nil
 	}
@@ -150,10 +153,9 @@ const (
 	commit = ";COMMIT"
 )
 
-// send sends a statement on the connection of ctx, or on any connection of the pool. If
-// the server rolled the statement back because of the isolation level of its
-// transaction, send repeats it in a transaction that sets the level. Each further
-// statement then sets the level at once.
+// send sends a statement on the connection of ctx, or on any connection of the pool.
+// After a rollback because of the isolation level, send repeats the statement in a
+// transaction that sets the level. Each further statement then sets the level at once.
 func (p *place) send(ctx context.Context, st dialect.Statement) (answer, error) {
 	conn, ok := ctx.Value(connected{}).(*pgxpool.Conn)
 	if !ok {
@@ -175,8 +177,9 @@ func (p *place) send(ctx context.Context, st dialect.Statement) (answer, error) 
 	return a, err
 }
 
-// note records what err, the error of a statement under ctx, shows of the pool's
-// connections: they may be silent, or lead to a server that accepts no locks.
+// note records a time-out or a refusal of locks in err, the error of a statement under
+// ctx. After a time-out the pool's connections may be silent. After a refusal they may
+// lead to a server that accepts no locks.
 func (p *place) note(ctx context.Context, err error) {
 	if err != nil && ctx.Err() != nil {
 		p.silent.Store(true)
@@ -231,8 +234,6 @@ func committed(ctx context.Context, conn *pgconn.PgConn, text string) (answer, e
 	return a, err
 }
 
-// answer has the rows that statements have returned, and the number of rows that they
-// have changed.
 type answer struct {
 	rows    [][][]byte
 	changed int64

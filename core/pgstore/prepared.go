@@ -23,13 +23,13 @@ type session struct {
 	direct    bool              // the connection leads to the server itself, and not to a pooler
 	forgets   bool              // somebody else removes prepared statements from the session
 	names     map[string]string // the names of prepared statements, by text
-	committed bool              // transactions of the session are known to be READ COMMITTED by default
+	committed bool              // its transactions are known to be READ COMMITTED by default
 }
 
 // sessionKey is the key of a session in the custom data of its connection.
 const sessionKey = "github.com/lockkit/lockkit/core/pgstore"
 
-// sessionOf returns the session of conn. The first call for conn creates the session.
+// sessionOf returns the session of conn.
 func sessionOf(conn *pgconn.PgConn) *session {
 	s, ok := conn.CustomData()[sessionKey].(*session)
 	if !ok {
@@ -71,8 +71,9 @@ func (p *place) Give(ctx context.Context, c store.Claim, version int64) (bool, e
 //   - the session of the connection keeps its prepared statements. Behind a pooler the
 //     next statement may be sent to another session.
 //
-// If that question closes the connection, by returns its error. It matches
-// store.ErrUnavailable, because nothing was sent for c.
+// To recognize a pooler, by may send a query. If the query closes the connection, by
+// returns the error of the query. The error matches store.ErrUnavailable, because
+// nothing was sent for c.
 func (p *place) by(ctx context.Context, c store.Claim) (*table.Place, error) {
 	conn, ok := ctx.Value(connected{}).(*pgxpool.Conn)
 	if !ok || p.isolated.Load() || conn.Conn().Config().DefaultQueryExecMode != pgx.QueryExecModeCacheStatement ||

@@ -20,8 +20,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestPrepared checks that the statements of the usual lock are prepared only if the
-// connection allows this.
+// TestPrepared checks that the statements that take and release the usual lock are
+// prepared only if the connection allows this.
 func TestPrepared(t *testing.T) {
 	t.Parallel()
 	server := database(t)
@@ -117,7 +117,6 @@ func TestPrepared(t *testing.T) {
 			t.Errorf("%d statements are prepared, want none", n)
 		}
 	})
-	// A lost reply leaves the outcome unknown.
 	t.Run("lost reply", func(t *testing.T) {
 		t.Parallel()
 		proxy := testserver.NewPostgresProxy(t, server.Addr)

@@ -3,9 +3,11 @@ package pgstore_test
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/lockkit/lockkit/core/pgstore"
 	"github.com/lockkit/lockkit/core/proof/tally"
@@ -32,7 +34,7 @@ func TestRaces(t *testing.T) {
 			select {
 			case <-stop:
 				return
-			default:
+			case <-time.After(rand.N(2 * time.Millisecond)):
 				exec(t, pool, sweepAll)
 			}
 		}

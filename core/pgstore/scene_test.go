@@ -86,8 +86,8 @@ func release(t testing.TB, s store.Store, c store.Claim) {
 	}
 }
 
-// held fails the test unless the key of c is busy for another owner. If want is false,
-// the key has to be free.
+// held fails the test unless the key of c is busy for another owner or, if want is
+// false, free.
 func held(t testing.TB, s store.Store, c store.Claim, want bool) {
 	t.Helper()
 	next := exclusive(c.Key)
@@ -107,7 +107,6 @@ func wantIs(t testing.TB, what string, err, want error) {
 	}
 }
 
-// unknown fails the test unless err leaves the outcome unknown.
 func unknown(t testing.TB, what string, err error) {
 	t.Helper()
 	for _, other := range []error{store.ErrUnavailable, store.ErrLost, store.ErrBusy, store.ErrInvalid, store.ErrUnsupported} {
@@ -142,7 +141,7 @@ func leaving(t testing.TB, f *testserver.Fault, call func(ctx context.Context) e
 	leave(errors.Join(context.Canceled, store.ErrUnavailable, store.ErrLost))
 	err := <-done
 	if took := time.Since(start); took > patience/4 {
-		t.Errorf("returned %v after its context had ended", took)
+		t.Errorf("returned %v after its context was done", took)
 	}
 	return err
 }

@@ -85,7 +85,7 @@ func TestRestart(t *testing.T) {
 		before := lease.Deadline()
 		testserver.Eventually(t, 2*patience, "the lease is extended", func() bool { return lease.Deadline().After(before) })
 		if err := lease.Context().Err(); err != nil {
-			t.Fatalf("the lease has ended: %v", err)
+			t.Fatalf("the lease was lost: %v", err)
 		}
 		server.Kill()
 		deadline := lease.Deadline()
@@ -200,7 +200,7 @@ func TestTerminatedConnections(t *testing.T) {
 		t.Errorf("%d times two callers were in at once", overlaps.Load())
 	}
 	if ended.Load() < min(20, int64(2*rounds)) || grants.Load() < int64(rounds) {
-		t.Errorf("vacuous: %d connections ended, %d grants", ended.Load(), grants.Load())
+		t.Errorf("test setup: %d connections ended, %d grants", ended.Load(), grants.Load())
 	}
 	tally.Note(t, tally.Facts{
 		Part: "matrix", Runs: 1, Grants: int(grants.Load()), Faults: map[string]int{"connection terminated": int(ended.Load())},

@@ -14,14 +14,14 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// setBack changes the row of c as if the server's clock had been set back: all times in
-// it are in the future by the same duration.
+// setBack changes the row of c as if the server's clock had been set back. It moves all
+// times in the row into the future by the same duration.
 func setBack(t *testing.T, server *testserver.Postgres, c store.Claim, by time.Duration) {
 	t.Helper()
 	n := by.Microseconds()
 	row := server.Exec("SELECT convert_from(coalesce(state, ''), 'UTF8') FROM lockkit.locks WHERE name = '" + c.Key + "'")
 	if len(row) != 1 {
-		t.Fatal("vacuous: nothing is stored")
+		t.Fatal("test setup: nothing is stored")
 	}
 	state := moments.ReplaceAllStringFunc(row[0], func(field string) string {
 		name, value, _ := strings.Cut(field, ":")
@@ -53,8 +53,6 @@ func granted(t *testing.T, s store.Store, c store.Claim) store.Grant {
 	return g
 }
 
-// busyFor fails the test unless the error for c's key has a RetryAfter between least
-// and most.
 func busyFor(t *testing.T, s store.Store, c store.Claim, least, most time.Duration) {
 	t.Helper()
 	_, err := s.Acquire(t.Context(), exclusive(c.Key))
@@ -65,8 +63,8 @@ func busyFor(t *testing.T, s store.Store, c store.Claim, least, most time.Durati
 	}
 }
 
-// TestClockSetBack checks that a clock that is set back does not prolong holds, whose
-// deadlines are then too far in the future (hazard 20).
+// TestClockSetBack checks that a clock that is set back does not prolong holds (hazard
+// 20). The holds' deadlines are then too far in the future.
 func TestClockSetBack(t *testing.T) {
 	t.Parallel()
 	server := database(t, "TimeZone = 'America/St_Johns'") // where days differ in length
@@ -189,7 +187,7 @@ func TestClockSetBack(t *testing.T) {
 		acquire(t, s, next)
 	})
 	// An acquire that arrives after its release is refused.
-	t.Run("straggler", func(t *testing.T) {
+	t.Run("straggler after its release", func(t *testing.T) {
 		t.Parallel()
 		c := claimed()
 		wantIs(t, "release of an unknown lease", s.Release(t.Context(), c), store.ErrLost)

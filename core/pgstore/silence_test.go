@@ -29,7 +29,8 @@ func forget(proxy *testserver.Proxy) (last int) {
 	return last
 }
 
-// hazard 23
+// TestSilentConnections limits the failures, statements and pings on connections that
+// fell silent (hazard 23).
 func TestSilentConnections(t *testing.T) {
 	t.Parallel()
 	server := database(t)
@@ -40,7 +41,7 @@ func TestSilentConnections(t *testing.T) {
 		budget   time.Duration
 		failures int
 	}{
-		{"idle", 1100 * time.Millisecond, patience, 0},
+		{"idle connections", 1100 * time.Millisecond, patience, 0},
 		{"idle with short calls", 1100 * time.Millisecond, 500 * time.Millisecond, 1},
 		{"used just before", 0, patience, 1},
 	} {
@@ -128,7 +129,6 @@ func TestSilentConnections(t *testing.T) {
 	})
 }
 
-// idlePIDs returns the process IDs of the sessions of idle connections.
 func idlePIDs(pool *pgxpool.Pool) map[uint32]bool {
 	all := make(map[uint32]bool)
 	for _, c := range pool.AcquireAllIdle(context.Background()) {

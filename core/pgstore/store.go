@@ -23,10 +23,11 @@ const callLimit = 2 * time.Second
 //
 // A Store sends a statement again only if the first attempt has certainly changed
 // nothing. A call returns soon after its ctx is done, and at the latest after two
-// seconds. Watch can take four seconds, and Check and Cards can take longer. A statement
-// that was sent by then continues on its connection, for at most two more seconds. So
-// callers that leave early do not close the pool's connections. An error shows whether
-// anything can have changed, as store.Store demands.
+// seconds. Watch can take four seconds, and so can a Look or List that finds nothing.
+// Check and Cards can take longer. A statement that was sent by then continues on its
+// connection, for at most two more seconds. So callers that leave early do not close
+// the pool's connections. An error shows whether anything can have changed, as
+// store.Store demands.
 type Store struct {
 	*casstore.Store
 	config

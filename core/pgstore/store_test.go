@@ -77,8 +77,8 @@ func newStore(t testing.TB, pool *pgxpool.Pool, opts ...pgstore.Option) *pgstore
 	return s
 }
 
-// transaction implements storetest.Transaction on the orders, in the database of the
-// locks.
+// transaction implements storetest.Transaction with a transaction in the database of
+// the locks.
 type transaction struct{ pgx.Tx }
 
 func (x transaction) SaveRun(ctx context.Context, s store.Store, c store.Claim) error {
@@ -89,7 +89,8 @@ func (x transaction) Commit() error { return x.Tx.Commit(context.Background()) }
 
 func (x transaction) Rollback() error { return x.Tx.Rollback(context.Background()) }
 
-// begin returns a function that begins transactions on the orders, in a separate pool.
+// begin returns a function that begins transactions in the database at url, on a
+// separate pool.
 func begin(t testing.TB, url string) func(t testing.TB, s store.Store) storetest.Transaction {
 	orders := testclient.Postgres(t, url)
 	return func(t testing.TB, _ store.Store) storetest.Transaction {
@@ -146,10 +147,10 @@ func TestStoreThroughPooler(t *testing.T) {
 	})
 }
 
-// TestStore_RequestsTwice runs the suite with each request sent twice. A repeated claim
-// requests the same state, and an answer is saved once. The database also has unusual
-// settings for all of its sessions: one snapshot per transaction, asynchronous commits,
-// other quotation and another encoding.
+// TestStore_RequestsTwice runs the suite with each request sent twice, except acquires
+// of claims that wait. A repeated claim requests the same state, and an answer is saved
+// once. The database also has unusual settings for all of its sessions: one snapshot
+// per transaction, asynchronous commits, other quotation and another encoding.
 func TestStore_RequestsTwice(t *testing.T) {
 	tally.ProofOnly(t)
 	t.Parallel()

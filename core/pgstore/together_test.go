@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/store"
@@ -35,14 +36,18 @@ func TestRelease_ManyKeys(t *testing.T) {
 				return proxy.Times(fault) >= connections
 			})
 			fault.Deliver()
-			if err := <-released; err != nil {
+			// On a busy machine a part of the release can continue in the background.
+			err := <-released
+			if err != nil && !errors.Is(err, store.ErrUnavailable) {
 				t.Errorf("release: got %v, want nil", err)
 			}
-			if n := proxy.Times(fault); n < keys || n > 2*keys { // some can be sent again on a busy machine
-				t.Errorf("got %d releases, want one for each of %d keys", n, keys)
-			}
-			if left := heldKeys(t, next.store); len(left) > 0 {
+			if left := heldKeys(t, next.store); err == nil && len(left) > 0 {
 				t.Errorf("got %d keys that are held after the release, want none: %q", len(left), left)
+			}
+			testserver.Eventually(t, patience, "the keys are free", func() bool { return len(heldKeys(t, next.store)) == 0 })
+			// Some requests can be sent again on a busy machine.
+			if n := proxy.Times(fault); n < keys || n > 2*keys {
+				t.Errorf("got %d releases, want one for each of %d keys", n, keys)
 			}
 			next.takesAll(t, also)
 		})
@@ -80,7 +85,12 @@ func leaseOf(t *testing.T, connections int, also []string) (*core.Lease, *testse
 	server := database(t)
 	proxy := testserver.NewPostgresProxy(t, server.Addr)
 	l := newLocker(t, server.URLAt(proxy.Addr, fmt.Sprint("pool_max_conns=", connections), "default_query_exec_mode=exec"))
-	lease, err := l.Acquire(t.Context(), "order", core.Also(also...))
+	var lease *core.Lease
+	// The keys do not expire while the test waits for their release.
+	err := unlocked(func() (err error) {
+		lease, err = l.Acquire(t.Context(), "order", core.Also(also...), core.TTL(time.Hour))
+		return err
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,22 +98,24 @@ func leaseOf(t *testing.T, connections int, also []string) (*core.Lease, *testse
 }
 
 // takesAll acquires and releases all the keys. It fails the test if a key is held before
-// or afterwards.
+// or afterwards. On a busy machine a call can time out, and continue in the background.
 func (s successor) takesAll(t *testing.T, also []string) {
 	t.Helper()
-	if err := s.locker.Do(t.Context(), "order", func(context.Context) error { return nil }, core.Also(also...), core.Wait(0)); err != nil {
-		t.Errorf("another owner: got %v, want all keys", err)
-	}
-	if left := heldKeys(t, s.store); len(left) > 0 {
-		t.Errorf("got %d keys that are held after Do, want none: %q", len(left), left)
-	}
+	testserver.Eventually(t, patience, "another owner has all keys", func() bool {
+		return s.locker.Do(t.Context(), "order", func(context.Context) error { return nil }, core.Also(also...), core.Wait(0)) == nil
+	})
+	testserver.Eventually(t, patience, "the keys are free after Do", func() bool { return len(heldKeys(t, s.store)) == 0 })
 }
 
-// heldKeys returns the keys that are held in the database.
 func heldKeys(t *testing.T, s store.Inspector) (keys []string) {
 	t.Helper()
 	for after := ""; ; {
-		page, next, err := s.List(t.Context(), after, store.MostListed)
+		var page []store.State
+		var next string
+		err := unlocked(func() (err error) {
+			page, next, err = s.List(t.Context(), after, store.MostListed)
+			return err
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -64,8 +64,7 @@ func TestCheckToken(t *testing.T) {
 		accept(t, "rolled back", 6)
 	})
 
-	// A refused transaction can still read and be rolled back. The check has changed
-	// nothing.
+	// A refused transaction can still read.
 	t.Run("refused transaction", func(t *testing.T) {
 		t.Parallel()
 		accept(t, "refused", 5)
@@ -183,7 +182,7 @@ func TestPausedHolder(t *testing.T) {
 	pool := testclient.Postgres(t, server.URL("pool_max_conns=20"))
 	const trials = 20
 
-	t.Run("checked", func(t *testing.T) {
+	t.Run("token checked", func(t *testing.T) {
 		t.Parallel()
 		var refused, lost, stale int
 		for i := range trials {
@@ -207,7 +206,7 @@ func TestPausedHolder(t *testing.T) {
 		})
 	})
 	// Without the check the successor's update is lost.
-	t.Run("unchecked", func(t *testing.T) {
+	t.Run("token unchecked", func(t *testing.T) {
 		t.Parallel()
 		lost := 0
 		for i := range trials {

@@ -42,7 +42,8 @@ func TestTokens(t *testing.T) {
 	// Rows are deleted, and the clock is behind the tokens (hazard 34).
 	t.Run("deleted rows", func(t *testing.T) {
 		c := exclusive("swept")
-		c.MinToken = uint64(time.Now().Add(24 * time.Hour).UnixMicro()) // as if the clock had been set back by a day
+		// This is as if the clock had been set back by a day.
+		c.MinToken = uint64(time.Now().Add(24 * time.Hour).UnixMicro())
 		g := acquire(t, s, c)
 		release(t, s, c)
 		grow(t, "swept", g.Token, func() {
@@ -59,7 +60,7 @@ func TestTokens(t *testing.T) {
 		restore()
 		grow(t, "restored", 0, restore)
 	})
-	t.Run("restart", func(t *testing.T) {
+	t.Run("server restart", func(t *testing.T) {
 		ahead := uint64(time.Now().Add(26 * time.Hour).UnixMicro())
 		held, over := exclusive("held"), exclusive("over")
 		held.MinToken, over.MinToken = ahead, ahead
@@ -87,7 +88,7 @@ func TestTokens(t *testing.T) {
 			}
 		}
 	})
-	t.Run("readers", func(t *testing.T) {
+	t.Run("tokens of readers", func(t *testing.T) {
 		c := exclusive("read")
 		c.MinToken = uint64(time.Now().Add(25 * time.Hour).UnixMicro())
 		g := acquire(t, s, c)
@@ -112,7 +113,7 @@ func TestTokens(t *testing.T) {
 				select {
 				case <-stop:
 					return
-				default:
+				case <-time.After(time.Millisecond):
 					exec(t, pool, "DELETE FROM lockkit.locks WHERE state IS NULL AND until <= "+micros+
 						" AND token <= (SELECT token FROM lockkit.version)")
 				}
