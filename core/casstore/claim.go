@@ -15,10 +15,10 @@ import (
 )
 
 // Acquire implements store.Store. If the Place is a Usual, Acquire takes a free key for
-// a usual lock in one step, unless the last Acquire of the lease was refused. Any other
-// acquire takes a Load and a Save. A refusal usually needs no Save if the claim has a
-// queue entry that has used less than a quarter of its lifetime, or if the claim does
-// not wait.
+// a usual lock in one step. The exception is a lease whose last Acquire was refused.
+// Any other acquire takes a Load and a Save. A refusal usually needs no Save if the
+// claim does not wait, or if its queue entry has used less than a quarter of its
+// lifetime.
 func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	const op = "acquire"
 	if err := s.check(op, &c); err != nil {
@@ -113,9 +113,8 @@ func placeOf(state *keystate.State, lease string) *keystate.Waiter {
 	return nil
 }
 
-// settle restores the deadline that c's queue entry had before this acquire, unless a
-// quarter of the entry's lifetime has passed. So repeated acquires of one claim cause
-// few writes.
+// settle restores the earlier deadline of c's queue entry, unless a quarter of the
+// entry's lifetime has passed. So repeated acquires of one claim cause few writes.
 func settle(state *keystate.State, before keystate.Waiter, c store.Claim) {
 	now := placeOf(state, c.Lease)
 	if now == nil || now.Until.Sub(before.Until) >= min(c.TTL, store.WaiterLife)/4 {
@@ -135,9 +134,9 @@ func isUsual(c *store.Claim) bool {
 
 func version() int64 { return rand.Int64N(math.MaxInt64) + 1 }
 
-// Release implements store.Store. If the Place is a Usual, Release releases a usual hold
-// in one step. The exceptions are a release with a record, Keep or Undo, and a lease
-// that the last Acquire refused. Any other release takes a Load and a Save.
+// Release implements store.Store. If the Place is a Usual, Release releases a usual
+// hold in one step. The exceptions are a release with a record, Keep or Undo, and a
+// lease whose last Acquire was refused. Any other release takes a Load and a Save.
 func (s *Store) Release(ctx context.Context, c store.Claim) error {
 	const op = "release"
 	if err := s.check(op, &c); err != nil {
@@ -181,7 +180,8 @@ func (s *Store) release(ctx context.Context, c store.Claim, m move) (err error) 
 	}
 	var until time.Time // the expiry of the hold or queue entry that an earlier attempt has found
 	m.apply = func(state *keystate.State, e Entry) (r result) {
-		if state.HasSavedOther(e.Now, c) { // as in Commit; an old entry is proof enough, because this stays true
+		// As in Commit, an old entry is proof enough, because this stays true.
+		if state.HasSavedOther(e.Now, c) {
 			err = store.ErrSaved
 			return result{}
 		}
@@ -223,16 +223,17 @@ const (
 	// mostTogether is the maximum number of claims in a Usual.Extend.
 	mostTogether = 512
 	// sideBySide is the number of keys that are extended in parallel by a Load and a
-	// Save each. A key that takes longer than patience, for example because another
-	// client has locked its entry, does not delay others.
+	// Save each. A slow key, such as a key with a locked entry, delays others for at
+	// most patience.
 	sideBySide = 8
 	patience   = 100 * time.Millisecond
 )
 
-// Extend implements store.Store. If the Place is a Usual, Extend extends the usual holds
-// together, at most 512 in a call of the Place, without waiting for other calls of this
-// process. For any other key Extend makes one Load and one Save for all claims of the
-// key. It extends eight such keys in parallel, or more if some keys are slow.
+// Extend implements store.Store. If the Place is a Usual, Extend extends the usual
+// holds together, at most 512 in a call of the Place. Such a call does not wait for
+// other calls of this process. For any other key Extend makes one Load and one Save for
+// all claims of the key. It extends eight such keys in parallel, or more if some keys
+// are slow.
 func (s *Store) Extend(ctx context.Context, claims []store.Claim) []store.Extension {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
@@ -267,7 +268,7 @@ func (s *Store) Extend(ctx context.Context, claims []store.Claim) []store.Extens
 }
 
 // extendUsual extends the holds that may be usual. It returns the other keys, and the
-// keys whose holds the Place did not extend.
+// keys for which the Place has returned false or ErrConflict.
 func (s *Store) extendUsual(ctx context.Context, all []store.Claim, keys []string, byKey map[string][]int, answers []store.Extension) (rest []string) {
 	var some []string
 	for _, key := range keys {

@@ -51,7 +51,7 @@ type (
 		Until int64 `json:"until"`
 	}
 	recordText struct {
-		Sum      []byte      `json:"sum,omitempty"` // SHA-256; empty in Before, which shares this digest
+		Sum      []byte      `json:"sum,omitempty"` // SHA-256; empty in Before, which shares it
 		Attempt  int         `json:"attempt"`
 		Done     bool        `json:"done,omitempty"`
 		Until    int64       `json:"until"`
@@ -98,15 +98,15 @@ func (w *word) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// digest returns the digest that replaces a value in the state.
 func digest(value []byte) []byte {
 	sum := sha256.Sum256(value)
 	return sum[:]
 }
 
-// encode returns the entry for s at the time now, without expired parts. If usual is set
-// and s has at most one hold, which is a usual lock and fits into Alone, encode stores
-// it in Alone, without a text.
+// encode returns the entry for s at the time now, without expired parts. If usual is
+// set, encode stores a state with nothing but a token and at most one usual hold in
+// Alone, without a text. A hold whose lease or owner does not fit into Alone needs a
+// text.
 func encode(s *keystate.State, now time.Time, usual bool) Entry {
 	e := Entry{Due: now, Alone: Alone{Token: s.Token, Written: now}}
 	text := stateText{V: textVersion, Written: now.UnixMicro(), Token: s.Token}
@@ -172,9 +172,9 @@ func recordOf(r *keystate.Record) *recordText {
 }
 
 // decode returns the state in e at the time e.Now; parts of it may have expired. If the
-// clock was set back since e was written, decode sets all times back too, so that
-// nothing lasts longer. decode fails for a damaged entry, for a text of another version,
-// and for a text with an unknown part. Such a part may exclude other claims.
+// clock was set back since e was written, decode sets all times back too. So nothing
+// lasts longer. decode fails for a damaged entry, for a text of another version, and
+// for a text with an unknown part. Such a part may exclude other claims.
 func decode(e Entry) (*keystate.State, error) {
 	switch {
 	case e.Version == 0:

@@ -21,10 +21,10 @@ var errNoRecord = fmt.Errorf("the record is nil: %w", store.ErrInvalid)
 // derived from ctx, and is done after two seconds.
 //
 // Commit fails with store.ErrSaved if c's lease itself was the last to save a record,
-// and no run has begun since. Otherwise it fails with store.ErrLost unless c's lease has
-// begun the last run, and no lease has saved a record since. After both errors Commit
-// has written nothing. After any other error except store.ErrInvalid, the transaction
-// must be rolled back.
+// and no run has begun since. Otherwise it fails with store.ErrLost if c's lease has
+// not begun the last run, or if another lease has saved a record since. After either
+// error Commit has written nothing. After any other error except store.ErrInvalid, the
+// transaction must be rolled back.
 func Commit(ctx context.Context, s *Store, tx Place, c store.Claim) error {
 	const op = "commit"
 	if err := s.check("release", &c); err != nil {

@@ -15,7 +15,6 @@ type placed struct {
 	place casstore.Place
 }
 
-// begin begins a transaction in the place of s.
 func begin(s store.Store) *transaction {
 	switch p := s.(placed).place.(type) {
 	case bare:

@@ -45,10 +45,10 @@ func look(key string, e Entry) (store.State, error) {
 	return state.Look(e.Now, key), nil
 }
 
-// List implements store.Inspector, in a place that is a Lister. next is "" if no more
-// keys follow, and otherwise the last key that List has read, in hex. List leaves out
-// keys without live holds, waiters and records, and entries that cannot be read. For an
-// entry that cannot be read, Look returns the reason.
+// List implements store.Inspector, in a place that is a Lister. next is the last key
+// that List has read, in hex, or "" if List has read fewer than most keys. List leaves
+// out keys without live holds, waiters and records, and entries that cannot be read.
+// For an entry that cannot be read, Look returns the reason.
 func (s *Store) List(ctx context.Context, after string, most int) (page []store.State, next string, err error) {
 	const op = "list"
 	if s.lister == nil {

@@ -12,9 +12,10 @@ import (
 // be a row of a table, a key of etcd or an item of DynamoDB.
 //
 // The Store calls a Place from many goroutines. A call of the Place can outlast the
-// Store's caller. The ctx of a call is done after at most two seconds and does not carry
-// the caller's cause. Keys are 1 to 512 arbitrary bytes. Keys of locks contain no
-// braces, so the Store's own keys begin with a brace.
+// Store's caller. The ctx of a call is done after at most two seconds. It does not
+// carry the caller's cause. The exceptions are Connect, Watch and the calls of Commit,
+// whose documentation describes their ctx. Keys are 1 to 512 arbitrary bytes. Keys of
+// locks contain no braces, so the Store's own keys begin with a brace.
 //
 // A method that fails with an error matching store.ErrUnavailable or [ErrConflict] has
 // certainly changed nothing. After any other error of a method that writes, the outcome
@@ -38,10 +39,10 @@ type Place interface {
 	//     depend on it. A long e.Value may need more time, such as another second for
 	//     32 MiB.
 	//
-	// Save stores e.Version with the entry, so that a later Load returns it, even in a
-	// place that counts changes itself. If one of these conditions is not met, Save
-	// returns false and nil, and the Store starts again with a Load. A driver may send
-	// a Save twice.
+	// If one of these conditions is not met, Save returns false and nil. The Store then
+	// starts again with a Load, and Commit fails. Save stores e.Version with the entry,
+	// and a later Load returns it. That also holds for a place that counts changes
+	// itself. A driver may send a Save twice, unless the Place is Pooled.
 	Save(ctx context.Context, key string, old, e Entry) (bool, error)
 }
 
@@ -88,9 +89,9 @@ type Entry struct {
 }
 
 // Alone has the last token of a key. In a place that is Usual, it also has the key's
-// hold, if that hold is exclusive, its lease and owner have at most 255 bytes each, and
-// there is nothing else to store. A place can store the fields in the columns of a row.
-// Times are whole microseconds.
+// hold if State is nil. Such a hold is exclusive, and has a lease and an owner of at
+// most 255 bytes each. There is then nothing else to store. A place can store the
+// fields in the columns of a row. Times are whole microseconds.
 type Alone struct {
 	// Token is the first token of the last grant, even if State is set. The
 	// store.TokenStep-1 tokens after it belong to that grant.
@@ -140,10 +141,10 @@ type Usual interface {
 }
 
 // Pooled is a Place whose calls share connections and may have to wait for a
-// connection. For a Place that is not Pooled, the outcome of a write is unknown if its
-// caller leaves while the write waits in the Place. Each call of a Pooled place has one
-// connection, and a Pooled place sends no write twice. So a write with the result false
-// has changed nothing.
+// connection. If the caller leaves while a write waits in a Place that is not Pooled,
+// the outcome of the write is unknown. Each call of a Pooled place has one connection,
+// and a Pooled place sends no write twice. So a write with the result false has changed
+// nothing.
 type Pooled interface {
 	Place
 
@@ -169,12 +170,11 @@ type Prober interface {
 type Watcher interface {
 	Place
 
-	// Watch returns a channel that receives a value when any process makes a Save for key
-	// with this lease in e.Wake. It has the contract of store.Watcher's Watch. The watch
-	// is live before Watch returns, and ends with ctx. A wake-up is a hint. The channel
-	// is closed when the watch breaks. Watch is the only method that gets the caller's
-	// ctx. If Watch fails, the Store's Watch returns an error matching
-	// store.ErrUnavailable.
+	// Watch returns a channel that receives a value when any process makes a Save for
+	// key with this lease in e.Wake. It has the contract of store.Watcher's Watch. The
+	// watch is live before Watch returns, and ends with ctx. A wake-up is a hint. The
+	// channel is closed when the watch breaks. Watch gets the caller's ctx. If Watch
+	// fails, the Store's Watch returns an error matching store.ErrUnavailable.
 	Watch(ctx context.Context, key, lease string) (<-chan struct{}, error)
 }
 
@@ -210,8 +210,8 @@ type Sweeper interface {
 	// before.
 	Raise(ctx context.Context, token uint64) error
 
-	// Delete deletes each of the entries that still has the version of its item, in as
-	// few steps as possible, and returns the number of deleted entries. It leaves out
+	// Delete deletes each entry that still has the version of its item, and returns the
+	// number of deleted entries. It takes as few steps as possible. It leaves out
 	// entries that another client has locked. In a place with replicas, Delete deletes
 	// no item whose Now is after the current time. There are at most 1,000 items, of
 	// different keys.

@@ -166,18 +166,17 @@ func (m *memory) put(key string, e casstore.Entry) {
 // items returns the entries for which the function some returns true, sorted by key. The
 // parameter most is their maximum number.
 func (m *memory) items(most int, some func(key string, e casstore.Entry) bool) (items []casstore.Item) {
+	var keys []string
 	for key, e := range m.entries {
 		if some(key, e) {
-			items = append(items, casstore.Item{Key: key, Entry: m.load(key, false)})
+			keys = append(keys, key)
 		}
 	}
-	slices.SortFunc(items, func(a, b casstore.Item) int {
-		if a.Key < b.Key {
-			return -1
-		}
-		return 1
-	})
-	return items[:min(most, len(items))]
+	slices.Sort(keys)
+	for _, key := range keys[:min(most, len(keys))] {
+		items = append(items, casstore.Item{Key: key, Entry: m.load(key, false)})
+	}
+	return items
 }
 
 func (m *memory) List(_ context.Context, after string, most int) ([]casstore.Item, error) {

@@ -126,8 +126,8 @@ func TestPooled_RefusedOnce(t *testing.T) {
 		place   func(b *bad) casstore.Place
 		certain bool
 	}{
-		"pooled": {func(b *bad) casstore.Place { p := newPooled(1); p.bad = b; return p }, true},
-		"alone":  {func(b *bad) casstore.Place { return b }, false},
+		"pooled place": {func(b *bad) casstore.Place { p := newPooled(1); p.bad = b; return p }, true},
+		"plain place":  {func(b *bad) casstore.Place { return b }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -10,6 +10,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/brief"
 	"github.com/lockkit/lockkit/core/internal/calls"
 	"github.com/lockkit/lockkit/core/internal/claims"
+	"github.com/lockkit/lockkit/core/internal/clock"
 	"github.com/lockkit/lockkit/core/internal/keystate"
 	"github.com/lockkit/lockkit/core/store"
 )
@@ -19,9 +20,9 @@ const probing = "{probe}"
 
 var (
 	errNoAnswer = errors.New("no answer within the time of a call")
-	// errUnsure is returned if a Release has found its hold or queue entry and its Save
-	// has not succeeded, and a later Load does not find the entry, although it cannot
-	// have expired. The Save may have been sent twice.
+	// errUnsure is returned by a Release whose Save may have been sent twice. The
+	// Release had found its hold or queue entry, and the Save did not succeed. A later
+	// Load does not find the entry, although it cannot have expired.
 	errUnsure = errors.New("the hold is gone, by this call or by another one")
 )
 
@@ -63,7 +64,7 @@ func (s *Store) step(ctx context.Context, op string, m move) error {
 			return true
 		}
 		d, _ := next()
-		return sleep(ctx, d)
+		return clock.Sleep(ctx, d) == nil
 	}
 	for {
 		old, err := do(ctx, s, func(ctx context.Context) (Entry, error) { return s.place.Load(ctx, m.key, m.want) })
@@ -140,17 +141,6 @@ func sumOf(s *keystate.State) string {
 		return ""
 	}
 	return string(s.Record.Value)
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // endedError is returned if ctx was done before a call was sent or answered, or if

@@ -184,7 +184,6 @@ func TestSteps_KeptValue(t *testing.T) {
 	})
 }
 
-// spying records the reads and writes of values.
 type spying struct {
 	*memory
 	values []string
@@ -204,8 +203,9 @@ func (s *spying) Save(ctx context.Context, key string, old, e casstore.Entry) (b
 	return s.memory.Save(ctx, key, old, e)
 }
 
-// TestDamaged checks an entry that another program has changed. Such an entry grants
-// nothing, is not overwritten, and causes an error.
+// TestDamaged checks an entry that another program has changed. A claim that reads the
+// changed part gets an error, and is not granted. An entry with a changed state is not
+// overwritten.
 func TestDamaged(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -290,7 +290,7 @@ func TestTurn(t *testing.T) {
 			}
 			return s, held, hung, sent
 		}
-		t.Run(name+", caller leaves", func(t *testing.T) {
+		t.Run(name+" as caller leaves", func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s, held, hung, sent := begin(t)
@@ -312,7 +312,7 @@ func TestTurn(t *testing.T) {
 				}
 			})
 		})
-		t.Run(name+", time limit", func(t *testing.T) {
+		t.Run(name+" with time limit", func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s, held, hung, sent := begin(t)

@@ -17,19 +17,19 @@ import (
 // callLimit is the maximum time of an operation, and of each call to the Place.
 const callLimit = 2 * time.Second
 
-// pauses determines the pauses before a Load is repeated, because a Save has returned
-// false or a call has returned ErrConflict. The first repetition has no pause.
+// pauses determines the pauses before a repeated Load. A Load is repeated after a Save
+// that returned false, or after ErrConflict. The first repetition has no pause.
 var pauses = retry.Policy{Initial: 2 * time.Millisecond, Max: 50 * time.Millisecond, Multiplier: 2, Jitter: 0.5}
 
-// Store stores locks in a Place. It implements store.Store for every kind of claim that
-// the Place does not refuse, store.Checker and store.Prompt. It implements
+// Store stores locks in a Place. It implements store.Checker and store.Prompt, and
+// store.Store for every kind of claim that the Place does not refuse. It implements
 // store.Watcher, store.Inspector and store.Cards if the Place supports them. Otherwise
 // their methods fail with store.ErrUnsupported.
 //
 // A Store is safe for concurrent use. A call returns soon after its ctx is done, or
-// after two seconds. Cards and Watch can take longer: Cards calls the Place for each
-// process, and a Watch is limited only by the Place. A call to the Place that has begun
-// by then continues for at most two seconds.
+// after two seconds. Cards and Watch can take longer. Cards calls the Place for each
+// process, and only the Place limits a Watch. A call to the Place that has begun by
+// then continues for at most two seconds.
 type Store struct {
 	place Place
 	name  string
@@ -40,7 +40,7 @@ type Store struct {
 	lister  Lister
 	checker store.Checker
 
-	turns   keyed.Mutexes[string] // by key, so that calls of this process do not cause conflicts among themselves
+	turns   keyed.Mutexes[string] // by key, so that calls of this process do not conflict
 	refused refused
 	gate    outage.Gate
 	sweeper sweeper

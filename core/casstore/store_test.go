@@ -14,7 +14,6 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// newStore returns a Store in p, which is closed at the end of the test.
 func newStore(t testing.TB, p casstore.Place) *casstore.Store {
 	t.Helper()
 	s, err := casstore.New(p)
@@ -31,7 +30,7 @@ func TestStore(t *testing.T) {
 		place   func() casstore.Place
 		without []storetest.Feature
 	}{
-		"everything": {func() casstore.Place { return newMemory() }, nil},
+		"all methods": {func() casstore.Place { return newMemory() }, nil},
 		"two methods": {
 			func() casstore.Place { return bare{newMemory()} },
 			[]storetest.Feature{storetest.Watching, storetest.Inspecting, storetest.Carding},

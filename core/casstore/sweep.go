@@ -62,12 +62,12 @@ func (s *Store) sweep() {
 }
 
 // sweepAll deletes dead entries with a token up to the floor, if the floor was raised
-// long enough ago (settling). If it finds dead entries that may not be deleted yet, it
-// raises the floor for the next sweep, and stops. It reports whether the next sweep has
-// to follow soon. It also stops after an error, or if it could not delete half of a
-// page, because another process probably deletes the pages. If a page could not be
-// deleted, the next page is a quarter as long, because long values can be too much for
-// one step.
+// long enough ago (settling). For dead entries that may not be deleted yet, it raises
+// the floor for the next sweep, and stops. It reports whether the next sweep has to
+// follow soon. It also stops after an error, and if it deleted at most half of the
+// entries that it tried to delete. In that case another process probably deletes the
+// same entries. After a Delete that failed, the next page is a quarter as long. Long
+// values can be too much for one step.
 func (s *Store) sweepAll(ctx context.Context) (more bool) {
 	w := &s.sweeper
 	settled := w.floor > 0 && time.Since(w.raised) >= settling

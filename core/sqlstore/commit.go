@@ -22,9 +22,10 @@ type Tx struct{ q Querier }
 // level READ COMMITTED, which is the default. On SQLite it should begin IMMEDIATE.
 //
 // Commit fails with core.ErrUnsupported if the transaction is on another server than
-// the locks, such as a writable replica of MariaDB or MySQL. Commit recognizes the
-// server by the ID that the locks last read, and then sends the locks' server nothing.
-// So Commit does not detect that the locks have moved to another server during the run.
+// the locks, such as a writable replica of MariaDB or MySQL. Commit compares the
+// server's ID with the ID that the Store has last read. If they are equal, Commit sends
+// nothing on the Store's own connections. So Commit does not detect that the locks have
+// moved to another server during the run.
 func In(q Querier) Tx { return Tx{q} }
 
 // saver is implemented by *Store, and by types that embed it.

@@ -5,7 +5,7 @@
 //
 // # Rows
 //
-// A key is a row. The usual lock is released by one statement, and is also taken by one
+// A key is a row. The usual lock is released by one statement. It is also taken by one
 // if the key is free at the first attempt. Every other operation is a read and a
 // compare-and-set. If another process has changed the row in between, package casstore
 // repeats both. No row stays locked between two round trips. The exception is a Commit
@@ -19,8 +19,8 @@
 // check for an open transaction takes two more round trips per call. These are drivers
 // other than pgx on PostgreSQL, and drivers other than go-sql-driver/mysql on MySQL.
 //
-// A Store uses the time of the database. If the database's clock is set back, a hold has
-// at most the time that was left when its row was last written.
+// A Store uses the time of the database. If the database's clock is set back, a hold
+// lasts at most for the time that was left at the last write of its row.
 //
 // # Waiting
 //
@@ -37,29 +37,30 @@
 // several servers write. If a standby or a read-only server answers a read, the call
 // fails. A write can depend on the time of an earlier read. Such a write changes
 // nothing if that time is ahead of the server's clock, or more than a second behind it.
-// So a proxy that sends plain reads to a replica can cause refusals, but no second
-// holder. Commits must be durable: innodb_flush_log_at_trx_commit=1 on MariaDB and
-// MySQL, fsync on PostgreSQL, synchronous=FULL on SQLite. MariaDB and MySQL with a
-// binary log need binlog_format=ROW or MIXED, and sync_binlog=1, which is not the
-// default of MariaDB. Check finds most of these faults.
+// For each 32 MB of an answer this limit is a second longer. So a proxy that sends
+// plain reads to a replica can cause refusals, but no second holder. Commits must be
+// durable: innodb_flush_log_at_trx_commit=1 on MariaDB and MySQL, fsync on PostgreSQL,
+// synchronous=FULL on SQLite. MariaDB and MySQL with a binary log need
+// binlog_format=ROW or MIXED, and sync_binlog=1, which is not the default of MariaDB.
+// Check finds most of these faults.
 //
-// On MySQL set innodb_lock_wait_timeout=1 in the DSN. On other databases the statements
-// themselves limit the wait for a locked row to at most a second. On SQLite set
-// journal_mode=WAL, synchronous=FULL and busy_timeout=1000 for each connection. Keep
-// write transactions in the same SQLite file shorter than a third of a TTL, because
-// each of them blocks all extensions. The file must be on a disk of the machine. On
-// Linux Check refuses a file on NFS, SMB, 9P, Ceph or AFS. Each call refuses a database
-// in memory.
+// On MySQL set innodb_lock_wait_timeout=1 in the DSN. On MariaDB and PostgreSQL the
+// statements themselves limit the wait for a locked row to at most a second. On SQLite
+// set journal_mode=WAL, synchronous=FULL and busy_timeout=1000 for each connection.
+// Keep write transactions in the same SQLite file shorter than a third of a TTL,
+// because each of them blocks all extensions. The file must be on a disk of the
+// machine. On Linux Check refuses a file on NFS, SMB, 9P, Ceph or AFS. Each call
+// refuses a database in memory.
 //
 // # Pool of connections
 //
-// The locks need a *sql.DB of their own, with at least 4 connections. If the locks and
-// the caller's transactions share a pool, and the transactions have all of its
-// connections, no lock can be extended. A call that gets no connection within 1.5
-// seconds changes nothing and fails with store.ErrUnavailable. After a restart of the
-// server a new connection may take the whole 1.5 seconds. If idle connections are
-// silent, a new connection may take only 0.9 seconds. The same limit holds in a full
-// pool if its driver pings idle connections, as pgx does.
+// The locks need a *sql.DB of their own, with at least 4 connections. While the
+// caller's transactions have all connections of a shared pool, no lock can be extended.
+// A call that gets no connection within 1.5 seconds changes nothing and fails with
+// store.ErrUnavailable. After a restart of the server a new connection may take the
+// whole 1.5 seconds. If idle connections are silent, a new connection may take only 0.9
+// seconds. The same limit holds in a full pool if its driver pings idle connections, as
+// pgx does.
 //
 // By default database/sql keeps only two idle connections, and closes each further one
 // after its call. Then most calls of a busy service dial first. So set
@@ -96,8 +97,9 @@
 //
 // If a server reports that it is read-only, the call fails with store.ErrUnavailable.
 // The Store does not send the call again. It closes the call's connection and the idle
-// connections of the pool. So the next call connects to the server to which the DSN
-// leads at that time. The Store also closes a connection after an error that ends its
+// connections of the pool. Connections that other calls of the Store use close after
+// these calls. So the next call connects to the server to which the DSN leads at that
+// time. The Store also closes a connection after an error that ends its
 // session or leaves its state unknown. The pools of the caller's own transactions need
 // a setting of the driver, such as rejectReadOnly=true of go-sql-driver/mysql or
 // target_session_attrs=read-write of pgx.

@@ -11,7 +11,7 @@ import (
 )
 
 // The function under the lock updates an order in a transaction. If a later holder has
-// replaced this one, the transaction is refused.
+// already checked its token for this order, the transaction is refused.
 func Example() {
 	ctx := context.Background()
 	// A program also imports the driver: _ "github.com/go-sql-driver/mysql".

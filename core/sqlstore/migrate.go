@@ -15,7 +15,8 @@ import (
 )
 
 // Schema returns the statements that create the tables, for tools that run migrations.
-// If tables of any version exist, the statements change nothing.
+// If the tables exist in this version, the statements change nothing. Tables of an
+// older version on PostgreSQL need Migrate of package pgstore instead.
 func Schema(d Dialect) string {
 	return strings.Join(append(d.Schema(), d.SetVersion(dialect.SchemaVersion).Text), ";\n") + ";\n"
 }

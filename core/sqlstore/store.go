@@ -61,9 +61,9 @@ const maxReleases = 32
 
 var errNoTurn = fmt.Errorf("%d other releases are in flight: set db.SetMaxOpenConns for more at once", maxReleases)
 
-// Release implements store.Store. If the pool has no limit, 32 releases are in flight at
-// once, and others wait. A release that waits for two seconds changes nothing and fails
-// with store.ErrUnavailable.
+// Release implements store.Store. If the pool has no limit, at most 32 releases are in
+// flight at once, and others wait. A release that waits for two seconds changes nothing
+// and fails with store.ErrUnavailable.
 func (s *Store) Release(ctx context.Context, c store.Claim) error {
 	if s.place.DB.Stats().MaxOpenConnections > 0 {
 		return s.Store.Release(ctx, c)

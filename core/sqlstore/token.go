@@ -20,21 +20,22 @@ type Querier interface {
 }
 
 // CheckToken refuses a stale holder in the caller's own transaction. If the transaction
-// commits, token is recorded as seen for resource. Other transactions that check a
-// token of the same resource wait until then. CheckToken fails with store.ErrLost if a
-// higher token was seen for resource.
+// commits, token is recorded as seen for resource. Until the transaction is committed
+// or rolled back, other transactions that check a token of the same resource wait.
+// CheckToken fails with store.ErrLost if a higher token was seen for resource.
 //
 // Before CheckToken writes, it proves that the transaction is open. If no transaction
-// is open, CheckToken fails with store.ErrInvalid. This can happen after a deadlock:
-// MariaDB and MySQL roll the transaction back by themselves, and then commit each later
-// statement at once. CheckToken also fails with store.ErrInvalid for a nil Querier, for
-// a *sql.DB, for a token of 0, which no fenced lease has, for a token above 2^63-1, for
-// an invalid resource, and if autocommit is off. A valid resource is UTF-8 of 1 to 512
-// bytes without zero bytes. If the user of the transaction lacks a right, or if the
-// tables are missing, CheckToken fails with store.ErrUnavailable and names the GRANT or
-// Migrate. Any other error is the database's. After an error of CheckToken or of a later
-// statement, roll the transaction back, because its further statements would not be
-// fenced. You may repeat the transaction.
+// is open, CheckToken fails with store.ErrInvalid. This can happen after a deadlock on
+// MariaDB or MySQL. The server rolls the transaction back by itself, and then commits
+// each later statement at once. CheckToken also fails with store.ErrInvalid for a nil
+// Querier, a *sql.DB, an invalid token or an invalid resource, and if autocommit is
+// off. A valid token is at least 1 and at most 2^63-1. No fenced lease has the token 0.
+// A valid resource is UTF-8 of 1 to 512 bytes without zero bytes. If the user of the
+// transaction lacks a right, or if the tables are missing, CheckToken fails with
+// store.ErrUnavailable and names the GRANT or Migrate. Any other error is the
+// database's. After an error of CheckToken or of a later statement, roll the
+// transaction back, because its further statements would not be fenced. You may repeat
+// the transaction.
 func (s *Store) CheckToken(ctx context.Context, q Querier, resource string, token uint64) error {
 	const op = "sqlstore: check token"
 	switch _, db := q.(*sql.DB); {

@@ -60,14 +60,14 @@ func BenchmarkMariaDB(b *testing.B) {
 	d := database{sqlstore.MySQL, "mysql", mariaDB.Get(b).NewDatabase(b).DSN()}
 	locks, db := newLocker(b, d), d.open(b)
 	for _, n := range []int{1, 16, 64} {
-		b.Run(fmt.Sprintf("own keys, lockkit, %d", n), func(b *testing.B) {
+		b.Run(fmt.Sprintf("own keys lockkit %d", n), func(b *testing.B) {
 			together(b, n, func(ctx context.Context, g int) error { return cycle(ctx, locks, fmt.Sprint("own:", g)) })
 		})
-		b.Run(fmt.Sprintf("own keys, GET_LOCK, %d", n), func(b *testing.B) {
+		b.Run(fmt.Sprintf("own keys user locks %d", n), func(b *testing.B) {
 			db.SetMaxIdleConns(n)
 			together(b, n, func(ctx context.Context, g int) error { return getLock(ctx, db, fmt.Sprint("own:", g)) })
 		})
-		b.Run(fmt.Sprintf("one key, lockkit, %d", n), func(b *testing.B) {
+		b.Run(fmt.Sprintf("one key lockkit %d", n), func(b *testing.B) {
 			together(b, n, func(ctx context.Context, _ int) error { return cycle(ctx, locks, "one:1") })
 		})
 	}
@@ -81,7 +81,6 @@ func cycle(ctx context.Context, locks *core.Locker, key string) error {
 	return lease.Release(ctx)
 }
 
-// getLock locks and unlocks a name by GET_LOCK, in one session.
 func getLock(ctx context.Context, db *sql.DB, name string) error {
 	c, err := db.Conn(ctx)
 	if err != nil {
@@ -159,7 +158,7 @@ func BenchmarkCrowd(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			b.Run(fmt.Sprint(d.driver, "/", n), func(b *testing.B) {
+			b.Run(fmt.Sprint(d.driver, " ", n), func(b *testing.B) {
 				together(b, 1, func(ctx context.Context, _ int) error {
 					c := reader()
 					if _, err := s.Acquire(ctx, c); err != nil {

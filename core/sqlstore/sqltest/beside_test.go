@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lockkit/lockkit/core/pgstore"
+	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/sqlstore"
 	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/storetest"
@@ -52,15 +53,18 @@ func onBoth(t *testing.T) (database, *pgxpool.Pool) {
 }
 
 // TestContract_BesidePgstore checks that the stores of pgx and of database/sql use the
-// same tables and exclude each other. In each case one caller uses the first store, and
-// the other caller uses the second.
+// same tables and exclude each other. In each case the callers use the two stores in
+// turn.
 func TestContract_BesidePgstore(t *testing.T) {
+	tally.ProofOrMatrix(t)
 	t.Parallel()
 	for name, first := range map[string]int{"pgx first": 0, "sql first": 1} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d, pool := onBoth(t)
 			orders := d.orders(t)
+			_, db := d.place(t)
+			db.SetMaxIdleConns(64) // by default database/sql keeps 2
 			storetest.Run(t, storetest.Harness{
 				Begin: func(t testing.TB, s store.Store) storetest.Transaction {
 					if _, ok := s.(*pgstore.Store); ok {
@@ -80,7 +84,7 @@ func TestContract_BesidePgstore(t *testing.T) {
 					n := first
 					return func() store.Store {
 						if n++; n%2 == 0 {
-							return d.store(t)
+							return newStore(t, db, d)
 						}
 						return newPgstore(t, pool, pgstore.WithoutWakeUps())
 					}
@@ -89,6 +93,45 @@ func TestContract_BesidePgstore(t *testing.T) {
 				Without: []storetest.Feature{storetest.Watching},
 			})
 		})
+	}
+}
+
+// TestBesidePgstore checks that each store sees and ends the holds of the other store,
+// and that tokens grow from one store to the other.
+func TestBesidePgstore(t *testing.T) {
+	t.Parallel()
+	d, pool := onBoth(t)
+	bySQL, byPgx := d.store(t), newPgstore(t, pool, pgstore.WithoutWakeUps())
+	for name, c := range map[string]struct{ first, second store.Store }{
+		"pgx first": {byPgx, bySQL}, "sql first": {bySQL, byPgx},
+	} {
+		for _, weight := range []int64{store.All, 1} {
+			held, next := claim(name, long), claim(name, long)
+			held.Weight = weight
+			before, err := c.first.Acquire(t.Context(), held)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.second.Acquire(t.Context(), next); !errors.Is(err, store.ErrBusy) {
+				t.Errorf("%s, weight %d: got %v, want %v", name, weight, err, store.ErrBusy)
+			}
+			if err := c.second.Extend(t.Context(), []store.Claim{held})[0].Err; err != nil {
+				t.Errorf("%s, weight %d: extend: got %v, want nil", name, weight, err)
+			}
+			if err := c.second.Release(t.Context(), held); err != nil {
+				t.Errorf("%s, weight %d: release: got %v, want nil", name, weight, err)
+			}
+			if err := c.first.Release(t.Context(), held); !errors.Is(err, store.ErrLost) {
+				t.Errorf("%s, weight %d: a second release: got %v, want %v", name, weight, err, store.ErrLost)
+			}
+			after, err := c.second.Acquire(t.Context(), next)
+			if err != nil || after.Token < before.Token+store.TokenStep {
+				t.Errorf("%s, weight %d: got token %d after %d, and %v", name, weight, after.Token, before.Token, err)
+			}
+			if err := c.first.Release(t.Context(), next); err != nil {
+				t.Errorf("%s, weight %d: release: got %v, want nil", name, weight, err)
+			}
+		}
 	}
 }
 
@@ -140,7 +183,7 @@ func TestPostgreSQL_WakeUps(t *testing.T) {
 }
 
 // TestCheckToken_BesidePgstore checks that each store refuses a token that is older
-// than the newest token that the other store has seen.
+// than the newest token of the other store.
 func TestCheckToken_BesidePgstore(t *testing.T) {
 	t.Parallel()
 	d, pool := onBoth(t)

@@ -57,8 +57,8 @@ func TestCheck(t *testing.T) {
 	})
 }
 
-// TestCheck_NoServer checks that Check does not blame the tables if no server answers,
-// and that the error names its class once.
+// TestCheck_NoServer checks that errors do not blame the tables if no server answers,
+// and that they name their class once.
 func TestCheck_NoServer(t *testing.T) {
 	t.Parallel()
 	db, err := sql.Open("mysql", "app@tcp(127.0.0.1:1)/shop")
@@ -157,8 +157,8 @@ func TestSQLite_Check(t *testing.T) {
 	unfit(t, plain.store(t), "journal_mode=WAL", "synchronous=FULL", "busy_timeout")
 }
 
-// TestSQLite_InMemory checks that a database in memory is refused, because each
-// connection has a separate one.
+// TestSQLite_InMemory checks that a database in memory is refused, because connections
+// need not share it.
 func TestSQLite_InMemory(t *testing.T) {
 	t.Parallel()
 	for _, dsn := range []string{":memory:", "file::memory:", "file:shared?mode=memory&cache=shared", ""} {
@@ -219,7 +219,7 @@ func TestSQLite_Network(t *testing.T) {
 }
 
 // TestCheck_Rights revokes one right after the other, and checks that Check names the
-// GRANT of each right. With all rights, Check succeeds.
+// GRANT of each right.
 func TestCheck_Rights(t *testing.T) {
 	t.Parallel()
 	grants := []struct{ right, on string }{
@@ -231,7 +231,7 @@ func TestCheck_Rights(t *testing.T) {
 			return database{sqlstore.MySQL, "mysql", s.DSN()}, "root@", "lockkit_", s.Exec
 		},
 		"postgres": func(t *testing.T) (database, string, string, func(string) []string) {
-			s := testserver.StartPostgres(t, "fsync = on").NewDatabase(t)
+			s := durable.Get(t).NewDatabase(t)
 			return database{sqlstore.PostgreSQL, "pgx", s.URL()}, "postgres@", "lockkit.", s.Exec
 		},
 	} {

@@ -10,8 +10,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// TestMariaDB_ClockSetBack checks that after the clock was set back no hold lasts longer
-// than its TTL, and that tokens still grow.
+// TestMariaDB_ClockSetBack checks that after the clock was set back a hold still
+// expires soon, and that tokens still grow.
 func TestMariaDB_ClockSetBack(t *testing.T) {
 	t.Parallel()
 	clock := testserver.NewClock(t, 1)

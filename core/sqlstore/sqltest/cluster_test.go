@@ -43,7 +43,7 @@ func (c *rewritingConn) QueryContext(ctx context.Context, query string, args []d
 	return c.traced.QueryContext(ctx, c.with.Replace(query), args)
 }
 
-// as returns the Store of a server that answers queries with replaced texts.
+// as returns a Store that replaces texts in its queries.
 func (d database) as(t *testing.T, oldnew ...string) *sqlstore.Store {
 	t.Helper()
 	db := sql.OpenDB(rewriting{d.dsn, strings.NewReplacer(oldnew...)})
@@ -56,12 +56,11 @@ const galera = "/usr/lib/galera/libgalera_smm.so"
 
 const severalWrite = "several servers of a Galera cluster may write"
 
-// TestMariaDB_Galera checks that Check refuses a server of a Galera cluster. One case
-// simulates the value of the server's variable, and needs no library of Galera.
+// TestMariaDB_Galera checks that Check refuses a server of a Galera cluster.
 func TestMariaDB_Galera(t *testing.T) {
 	t.Parallel()
 	notOnMySQL(t, "Galera")
-	t.Run("simulated", func(t *testing.T) {
+	t.Run("simulated cluster", func(t *testing.T) {
 		t.Parallel()
 		d := onMariaDB(t)
 		if err := d.store(t).Check(t.Context()); err != nil {
@@ -69,7 +68,7 @@ func TestMariaDB_Galera(t *testing.T) {
 		}
 		unfit(t, d.as(t, "variable_name='WSREP_ON' AND variable_value='ON'", "variable_name='WSREP_ON' AND variable_value='OFF'"), severalWrite)
 	})
-	t.Run("real", func(t *testing.T) {
+	t.Run("real cluster", func(t *testing.T) {
 		t.Parallel()
 		if _, err := os.Stat(galera); err != nil {
 			t.Skipf("Galera is not installed (apt-get install galera-4): %v", err)
@@ -90,7 +89,7 @@ func TestMariaDB_Galera(t *testing.T) {
 }
 
 // TestMySQL_Group checks that Check refuses a group of MySQL in which several servers
-// write. On MariaDB the tables of MySQL with the setting of the group are simulated.
+// write. The test simulates the setting of the group.
 func TestMySQL_Group(t *testing.T) {
 	t.Parallel()
 	d := onMariaDB(t)

@@ -57,8 +57,8 @@ func newRuns(t testing.TB, s core.Store, opts ...once.Option) (*core.Locker, *on
 	return locks, runs
 }
 
-// creating serializes orders. PostgreSQL refuses the second of two concurrent CREATE TABLE
-// IF NOT EXISTS.
+// creating serializes orders. PostgreSQL refuses the second of two concurrent CREATE
+// TABLE IF NOT EXISTS.
 var creating sync.Mutex
 
 // orders creates the table of the orders, and returns a pool for transactions on it.
@@ -92,7 +92,7 @@ func (s *shop) count(t testing.TB, key string) (n int) {
 	return n
 }
 
-// TestCommit_PoolOfOne checks that a Commit needs no connection except that of the
+// TestCommit_PoolOfOne checks that SaveRun needs no connection except that of the
 // caller's transaction.
 func TestCommit_PoolOfOne(t *testing.T) {
 	t.Parallel()
@@ -121,9 +121,9 @@ func TestCommit_PoolOfOne(t *testing.T) {
 	})
 }
 
-// TestPostgreSQL_CommitWaitsForDisk checks that the COMMIT of an answer waits for the
-// disk, even if synchronous_commit is off at the server or in the caller's transaction.
-// The setting that SaveRun changes lasts as long as the transaction.
+// TestPostgreSQL_CommitWaitsForDisk checks that SaveRun turns synchronous_commit on if
+// it is off at the server or in the caller's transaction. So the COMMIT of an answer
+// waits for the disk. The change lasts as long as the transaction.
 func TestPostgreSQL_CommitWaitsForDisk(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ server, caller, want string }{
@@ -168,7 +168,6 @@ func TestPostgreSQL_CommitWaitsForDisk(t *testing.T) {
 	}
 }
 
-// begin begins a transaction. The end of the test rolls it back if it is still open.
 func (s *shop) begin(t testing.TB, ctx context.Context) *sql.Tx {
 	t.Helper()
 	tx, err := s.db.BeginTx(ctx, nil)
@@ -228,18 +227,18 @@ func TestCommit(t *testing.T) {
 	everywhere(t, func(t *testing.T, d database) {
 		s := newShop(t, d, d)
 		commit := (*sql.Tx).Commit
-		t.Run("committed", func(t *testing.T) {
+		t.Run("committed answer", func(t *testing.T) {
 			s.do(t, "committed", 1, false)
 			s.do(t, "committed", 1, true)
 		})
 		t.Run("rolled back", func(t *testing.T) {
 			own := errors.New("no stock")
-			err := s.failed(t, "rolled", "no stock", s.work(t, "rolled", func(tx *sql.Tx) error { return errors.Join(own, tx.Rollback()) }))
+			err := s.failed(t, "rolled back", "no stock", s.work(t, "rolled back", func(tx *sql.Tx) error { return errors.Join(own, tx.Rollback()) }))
 			if !errors.Is(err, own) {
 				t.Errorf("got %v, want the error of the work", err)
 			}
-			s.do(t, "rolled", 2, false)
-			s.do(t, "rolled", 2, true)
+			s.do(t, "rolled back", 2, false)
+			s.do(t, "rolled back", 2, true)
 		})
 		t.Run("rolled back unseen", func(t *testing.T) {
 			s.failed(t, "unseen", "was not committed", s.work(t, "unseen", (*sql.Tx).Rollback))
@@ -262,7 +261,7 @@ func TestCommit(t *testing.T) {
 			}()
 			s.do(t, "panic", 1, true)
 		})
-		t.Run("unreplayable", func(t *testing.T) {
+		t.Run("unreplayable answer", func(t *testing.T) {
 			a := once.Answer{Value: []byte("for this caller only"), Unreplayable: true}
 			out, err := s.runs.Do(t.Context(), order("unreplayable"), func(ctx context.Context) (once.Answer, error) {
 				tx := s.begin(t, ctx)
@@ -321,7 +320,8 @@ func TestCommit(t *testing.T) {
 				if a, err := s.work(t, "repeat", commit)(ctx); err != nil {
 					return a, err
 				}
-				_, err := s.work(t, "repeat", commit)(ctx) // as if the reply to the first COMMIT had been lost
+				// This is as if the reply to the first COMMIT had been lost.
+				_, err := s.work(t, "repeat", commit)(ctx)
 				if !errors.Is(err, core.ErrLost) {
 					t.Errorf("got %v, want %v", err, core.ErrLost)
 				}
@@ -533,7 +533,7 @@ func TestCommit_OpenForLong(t *testing.T) {
 				return nil
 			}
 		}
-		t.Run("before", func(t *testing.T) {
+		t.Run("expires before the commit", func(t *testing.T) {
 			if d.driver == "sqlite" {
 				t.Skip("an open write transaction stops every extension in the file")
 			}
@@ -557,9 +557,10 @@ func TestCommit_OpenForLong(t *testing.T) {
 			}
 			s.do(t, "before", 1, true)
 		})
-		t.Run("after", func(t *testing.T) {
+		t.Run("commits after others extend", func(t *testing.T) {
 			t.Parallel()
-			// Meanwhile other holds of the process are extended.
+			// While the transaction is open, other holds are extended, except on
+			// SQLite.
 			other, err := s.locks.TryAcquire(t.Context(), "other", core.TTL(ttl))
 			if err != nil {
 				t.Fatal(err)
@@ -653,7 +654,8 @@ func deadlock(t *testing.T, s *shop, tx *sql.Tx, key string, postgres bool) {
 	for id := 0; id < 60; id += 12 { // until the server chooses tx
 		other := s.begin(t, ctx)
 		if postgres {
-			_ = exec(other, "SET LOCAL deadlock_timeout = '1min'") // so that tx finds the deadlock first
+			// tx must find the deadlock first.
+			_ = exec(other, "SET LOCAL deadlock_timeout = '1min'")
 		}
 		// MariaDB chooses the transaction that has changed fewer rows.
 		if err := errors.Join(exec(tx, add, key, id, id), exec(other, add, key, id+1, id+11)); err != nil {
@@ -672,8 +674,8 @@ func deadlock(t *testing.T, s *shop, tx *sql.Tx, key string, postgres bool) {
 	t.Fatal("the transaction was never chosen as the victim")
 }
 
-// TestCommit_Levels checks that Commit writes nothing and fails at an isolation level
-// at which it would read a row from a snapshot.
+// TestCommit_Levels checks the isolation levels. Commit writes nothing and fails at a
+// level at which it would read a row from a snapshot.
 func TestCommit_Levels(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, d database) {
@@ -766,7 +768,7 @@ func TestCommit_NotKnown(t *testing.T) {
 	behindProxy(t, func(t *testing.T, direct, behind database, proxy *testserver.Proxy, _ string) {
 		s := newShop(t, direct, behind)
 		sound := newShop(t, direct, direct, once.Acquire(core.Wait(time.Minute)))
-		for name, end := range map[string]func(*sql.Tx) error{"committed": (*sql.Tx).Commit, "rolled": (*sql.Tx).Rollback} {
+		for name, end := range map[string]func(*sql.Tx) error{"committed": (*sql.Tx).Commit, "rolled back": (*sql.Tx).Rollback} {
 			t.Run(name, func(t *testing.T) {
 				_, err := s.runs.Do(t.Context(), order(name), s.work(t, name, func(tx *sql.Tx) error {
 					proxy.Down()
@@ -776,7 +778,9 @@ func TestCommit_NotKnown(t *testing.T) {
 					t.Errorf("got %v, want %v, unknown", err, core.ErrUnavailable)
 				}
 				proxy.Up()
-				eventually(t, func() error { // until then the next call is refused, because the server counts as down
+				// Until then the next call is refused, because the server counts as
+				// down.
+				eventually(t, func() error {
 					l, err := s.locks.TryAcquire(t.Context(), "the server is back")
 					if err != nil {
 						return err
@@ -795,8 +799,7 @@ func TestCommit_NotKnown(t *testing.T) {
 
 // TestCommit_MariaDBSnapshot checks a row that was changed since the snapshot of a
 // transaction. MariaDB before 11.6.2 refuses the row if innodb_snapshot_isolation is
-// on. Later servers accept the row, because the statements of Commit turn that setting
-// off.
+// on. Later servers accept the row, because Commit turns that setting off.
 func TestCommit_MariaDBSnapshot(t *testing.T) {
 	t.Parallel()
 	notOnMySQL(t, "innodb_snapshot_isolation")
@@ -834,7 +837,7 @@ func TestCommit_MariaDBSnapshot(t *testing.T) {
 }
 
 // TestCommit_MariaDBAutocommitOff checks that Commit refuses a session with autocommit
-// off, in which a transaction cannot be distinguished from the next one.
+// off. In such a session a transaction cannot be distinguished from the next one.
 func TestCommit_MariaDBAutocommitOff(t *testing.T) {
 	t.Parallel()
 	d := onMariaDB(t)
@@ -862,8 +865,8 @@ func TestCommit_MariaDBTooLong(t *testing.T) {
 	}
 }
 
-// TestMariaDB_TooLong checks that an answer that is too long for the server is not sent,
-// and that its run is saved as done.
+// TestMariaDB_TooLong checks an answer that is too long for the server. It is not sent,
+// and its run is saved as done.
 func TestMariaDB_TooLong(t *testing.T) {
 	t.Parallel()
 	d := onMariaDB(t)
@@ -899,11 +902,9 @@ func TestMariaDB_TooLong(t *testing.T) {
 	release(t, s.in, fits)
 }
 
-// TestCommit_OtherHolds checks that open transactions do not delay the extension of
-// other holds of the process. First a transaction locks the row of its run by a Commit,
-// beside 511 other holds. Then another transaction locks the row of one of these holds.
-// Even over a slow network the other holds are extended together. One by one, each of
-// them would need a round trip or two.
+// TestCommit_OtherHolds checks that open transactions that have locked rows do not
+// delay the extension of the other holds. These holds are extended together, because
+// one by one each would need a round trip or two.
 func TestCommit_OtherHolds(t *testing.T) {
 	t.Parallel()
 	behindProxy(t, func(t *testing.T, direct, behind database, proxy *testserver.Proxy, _ string) {
@@ -1000,12 +1001,13 @@ func TestCommit_FullPool(t *testing.T) {
 
 // TestCommit_RoundTrips counts the requests of a run with Commit. The run's transaction
 // sends nine requests, or eight on PostgreSQL: BEGIN, INSERT, COMMIT and the statements
-// of Commit. Outside the transaction the run sends three.
+// of Commit. Outside the transaction the run sends three, or four with a sweep.
 func TestCommit_RoundTrips(t *testing.T) {
 	t.Parallel()
 	sent := func(proxy *testserver.Proxy) (n int) {
 		for _, r := range proxy.Requests() {
-			if len(r.Args) == 0 || !strings.Contains(r.Args[0], "-- ping") { // pgx pings after a second
+			// pgx pings after a second.
+			if len(r.Args) == 0 || !strings.Contains(r.Args[0], "-- ping") {
 				n++
 			}
 		}
@@ -1043,7 +1045,7 @@ func TestCommit_RoundTrips(t *testing.T) {
 }
 
 // TestMariaDB_CommitOnReplica checks that Commit is refused on a writable replica. The
-// replica has the rows of the locks, but another server_id, and so another database ID.
+// replica has the rows of the locks, but another database ID.
 func TestMariaDB_CommitOnReplica(t *testing.T) {
 	t.Parallel()
 	notOnMySQL(t, "CHANGE MASTER")

@@ -18,8 +18,8 @@ import (
 // patiently makes a call of Do wait while an earlier run of its key still has its hold.
 func patiently() once.Option { return once.Acquire(core.Wait(time.Minute)) }
 
-// TestCommit_FullServer checks that the outcome of a run is unknown if the server has no
-// session left for the locks after Commit. The next call finds the outcome.
+// TestCommit_FullServer checks a server that has no session left for the locks after
+// Commit. The outcome of the run is unknown, and the next call finds it.
 func TestCommit_FullServer(t *testing.T) {
 	t.Parallel()
 	for name, begin := range map[string]func(t *testing.T) database{"mariadb": smallMariaDB, "postgres": smallPostgres} {
@@ -30,7 +30,7 @@ func TestCommit_FullServer(t *testing.T) {
 			s := &shop{db: d.orders(t), in: newStore(t, db, d)}
 			s.locks, s.runs = newRuns(t, s.in, patiently())
 			db.SetMaxIdleConns(0) // each call of the locks opens a connection
-			for name, end := range map[string]func(*sql.Tx) error{"committed": (*sql.Tx).Commit, "rolled": (*sql.Tx).Rollback} {
+			for name, end := range map[string]func(*sql.Tx) error{"committed": (*sql.Tx).Commit, "rolled back": (*sql.Tx).Rollback} {
 				free := func() {}
 				out, err := s.runs.Do(t.Context(), order(name), s.work(t, name, func(tx *sql.Tx) error {
 					free = occupy(t, d, s.db, db)
@@ -47,7 +47,7 @@ func TestCommit_FullServer(t *testing.T) {
 					}
 					return l.Release(t.Context())
 				})
-				attempt := map[string]int{"committed": 1, "rolled": 2}[name]
+				attempt := map[string]int{"committed": 1, "rolled back": 2}[name]
 				s.do(t, name, attempt, name == "committed")
 				s.do(t, name, attempt, true)
 			}
@@ -55,8 +55,8 @@ func TestCommit_FullServer(t *testing.T) {
 	}
 }
 
-// TestCommit_FullDisk checks that a Commit whose answer finds no room on the server's disk
-// saves nothing, and that the run has failed. With room the next call runs again.
+// TestCommit_FullDisk checks a Commit whose answer finds no room on the server's disk.
+// It saves nothing, and the run has failed. With room the next call runs again.
 func TestCommit_FullDisk(t *testing.T) {
 	t.Parallel()
 	for name, begin := range map[string]func(t *testing.T) (*testserver.Disk, database){"mariadb": fullMariaDB, "postgres": fullPostgres} {
@@ -90,8 +90,8 @@ func isFull(err error) bool {
 	return err != nil && (strings.Contains(err.Error(), "is full") || strings.Contains(err.Error(), "No space left"))
 }
 
-// TestPostgreSQL_CommitFullDisk checks a COMMIT that fails because the disk is full. A
-// deferred trigger writes more than the disk can hold. The answer is rolled back with
+// TestPostgreSQL_CommitFullDisk checks a COMMIT that fails because the disk is full.
+// The COMMIT runs a deferred trigger, which needs room. The answer is rolled back with
 // the order, and the run has failed.
 func TestPostgreSQL_CommitFullDisk(t *testing.T) {
 	t.Parallel()

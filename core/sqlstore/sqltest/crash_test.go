@@ -18,6 +18,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/once"
 	"github.com/lockkit/lockkit/core/pgstore"
+	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/sqlstore"
 	"github.com/lockkit/lockkit/core/testserver"
 )
@@ -94,8 +95,7 @@ const childTTL = 3 * time.Second
 // byPgstore is the driver of a plan whose child uses pgstore and a transaction of pgx.
 const byPgstore = "pgstore"
 
-// transact begins a transaction with the effect of a run. It returns the function for
-// its COMMIT.
+// transact begins a transaction with the effect of a run.
 type transact func(ctx context.Context) (commit func(context.Context) error, saver once.Saver, err error)
 
 // bySQL returns the store of a child with database/sql, and the function that begins
@@ -149,10 +149,7 @@ func byPgx(p plan) (core.Store, transact) {
 // order and one answer for each key.
 func TestCommit_Killed(t *testing.T) {
 	t.Parallel()
-	kills := 20
-	if os.Getenv("LONG") == "1" {
-		kills = 200
-	}
+	kills := tally.Trials(200)
 	killed := func(t *testing.T, d database, driver string) {
 		s := newShop(t, d, d, once.Acquire(core.Wait(time.Minute)))
 		for _, at := range []string{beforeCommit, between, atCommit, afterCommit} {
@@ -184,7 +181,8 @@ func TestCommit_Killed(t *testing.T) {
 		}
 	}
 	everywhere(t, func(t *testing.T, d database) { killed(t, d, d.driver) })
-	t.Run("pgstore", func(t *testing.T) { // the child uses pgstore, on the tables of the sqlstore that settles
+	// The child uses pgstore, on the tables of the sqlstore that settles.
+	t.Run("pgstore", func(t *testing.T) {
 		t.Parallel()
 		killed(t, database{sqlstore.PostgreSQL, "pgx", postgres.Get(t).NewDatabase(t).URL()}, byPgstore)
 	})

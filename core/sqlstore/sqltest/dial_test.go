@@ -15,7 +15,6 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// slowDialer dials after a pause, and counts the dials.
 type slowDialer struct {
 	mu    sync.Mutex
 	pause time.Duration

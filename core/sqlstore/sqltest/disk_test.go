@@ -39,8 +39,7 @@ func TestFullDisk(t *testing.T) {
 					t.Errorf("%s: got %v, want %v that names the full disk", what, err, store.ErrUnavailable)
 				}
 			}
-			// refused acquires keys until the server refuses one, and returns that
-			// claim.
+			// refused acquires keys until the server refuses a claim, which it returns.
 			refused := func(make func(key string) store.Claim) (c store.Claim, err error) {
 				for n := 0; err == nil && n < 10_000; n++ {
 					c = make(strings.Repeat("long", 100) + rand.Text())
@@ -106,8 +105,8 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// fullMariaDB and fullPostgres return a database on a disk that the test can fill. Its
-// log of transactions has room.
+// fullMariaDB and fullPostgres return a database on a disk that the test can fill. The
+// database's log of transactions has room.
 func fullMariaDB(t *testing.T) (*testserver.Disk, database) {
 	t.Helper()
 	disk := testserver.NewDisk(t, "")
@@ -124,9 +123,9 @@ func fullPostgres(t *testing.T) (*testserver.Disk, database) {
 	return disk, database{sqlstore.PostgreSQL, "pgx", disk.StartPostgres().NewDatabase(t).URL()}
 }
 
-// TestFullDisk_Log checks a server that cannot write its log of transactions. PostgreSQL
-// then crashes, and MariaDB waits for room in its binary log. A claim that gets no answer
-// is granted at most once, and no other hold is lost.
+// TestFullDisk_Log checks a server that cannot write its log of transactions.
+// PostgreSQL then crashes, and MariaDB waits for room in its binary log. A claim that
+// gets no answer is granted at most once, and an earlier hold is not lost.
 func TestFullDisk_Log(t *testing.T) {
 	t.Parallel()
 	for name, begin := range map[string]func(t *testing.T, disk *testserver.Disk) (*testserver.Process, database){

@@ -2,6 +2,7 @@ package sqltest
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -25,30 +26,34 @@ type faulty struct {
 // right outcome or an unknown outcome.
 func TestFaults(t *testing.T) {
 	t.Parallel()
-	for name, begin := range map[string]func(t *testing.T) *faulty{
-		"mariadb": func(t *testing.T) *faulty {
+	for name, begin := range map[string]func(t *testing.T) func(t *testing.T) *faulty{
+		"mariadb": func(t *testing.T) func(t *testing.T) *faulty {
 			server := mariaDB.Get(t).NewDatabase(t)
-			proxy := testserver.NewMySQLProxy(t, server.Addr)
-			return &faulty{
-				database{sqlstore.MySQL, "mysql", server.DSN()}, database{sqlstore.MySQL, "mysql", server.DSNAt(proxy.Addr)}, proxy,
-				testserver.Statement("INSERT INTO lockkit_locks"), testserver.Statement("UPDATE lockkit_locks"),
+			return func(t *testing.T) *faulty {
+				proxy := testserver.NewMySQLProxy(t, server.Addr)
+				return &faulty{
+					database{sqlstore.MySQL, "mysql", server.DSN()}, database{sqlstore.MySQL, "mysql", server.DSNAt(proxy.Addr)}, proxy,
+					testserver.Statement("INSERT INTO lockkit_locks"), testserver.Statement("UPDATE lockkit_locks"),
+				}
 			}
 		},
-		"postgres": func(t *testing.T) *faulty {
+		"postgres": func(t *testing.T) func(t *testing.T) *faulty {
 			server := postgres.Get(t).NewDatabase(t)
-			proxy := testserver.NewPostgresProxy(t, server.Addr)
-			// In the simple protocol each request has the text of its statement, even if
-			// pgx would prepare it.
-			behind := server.URLAt(proxy.Addr, "default_query_exec_mode=simple_protocol")
-			return &faulty{
-				database{sqlstore.PostgreSQL, "pgx", server.URL()}, database{sqlstore.PostgreSQL, "pgx", behind}, proxy,
-				testserver.Statement("INSERT INTO lockkit.locks"), testserver.Statement("UPDATE lockkit.locks"),
+			return func(t *testing.T) *faulty {
+				proxy := testserver.NewPostgresProxy(t, server.Addr)
+				// In the simple protocol each request has the text of its statement, even
+				// if pgx would prepare it.
+				behind := server.URLAt(proxy.Addr, "default_query_exec_mode=simple_protocol")
+				return &faulty{
+					database{sqlstore.PostgreSQL, "pgx", server.URL()}, database{sqlstore.PostgreSQL, "pgx", behind}, proxy,
+					testserver.Statement("INSERT INTO lockkit.locks"), testserver.Statement("UPDATE lockkit.locks"),
+				}
 			}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			faults(t, begin)
+			faults(t, begin(t))
 		})
 	}
 }
@@ -108,18 +113,18 @@ func faults(t *testing.T, begin func(t *testing.T) *faulty) {
 			"a reply is lost": testserver.CloseReply, "a reply does not come": testserver.DropReply,
 			"half of a reply": testserver.CutReply, "a reply is late": testserver.HoldReply,
 		} {
-			t.Run(lost+", "+name, func(t *testing.T) {
+			t.Run(lost+" "+name, func(t *testing.T) {
 				t.Parallel()
-				f := begin(t)
+				f, key := begin(t), rand.Text()
 				s, sound := f.behind.store(t), f.direct.store(t)
-				c := make("key")
+				c := make(key)
 				fault := f.proxy.Inject(f.inserting, action)
 				if _, err := s.Acquire(t.Context(), c); !isUnknown(err) {
 					t.Errorf("acquire: got %v, want an unknown outcome", err)
 				}
 				fault.AwaitAnswer(t)
 				fault.Deliver()
-				if n := holders(t, sound, "key"); n != 1 {
+				if n := holders(t, sound, key); n != 1 {
 					t.Errorf("got %d holds, want 1", n)
 				}
 				eventually(t, func() error { // the same claim again changes nothing
@@ -142,32 +147,32 @@ func faults(t *testing.T, begin func(t *testing.T) *faulty) {
 				if err := s.Release(t.Context(), c); err != nil && !errors.Is(err, store.ErrLost) {
 					t.Errorf("a second release: got %v, want nil or %v", err, store.ErrLost)
 				}
-				if n := holders(t, sound, "key"); n != 0 {
+				if n := holders(t, sound, key); n != 0 {
 					t.Errorf("got %d holds, want none", n)
 				}
-				acquire(t, sound, claim("key", long)) // a late reply concerns an earlier hold
-				if n := holders(t, s, "key"); n != 1 {
+				acquire(t, sound, claim(key, long)) // a late reply concerns an earlier hold
+				if n := holders(t, s, key); n != 1 {
 					t.Errorf("got %d holds, want 1", n)
 				}
 			})
 		}
-		t.Run("a request is lost, "+name, func(t *testing.T) {
+		t.Run("a request is lost "+name, func(t *testing.T) {
 			t.Parallel()
-			f := begin(t)
+			f, key := begin(t), rand.Text()
 			s := f.behind.store(t)
 			f.proxy.Inject(f.inserting, testserver.CloseRequest)
-			if _, err := s.Acquire(t.Context(), make("key")); !isUnknown(err) {
+			if _, err := s.Acquire(t.Context(), make(key)); !isUnknown(err) {
 				t.Errorf("got %v, want an unknown outcome", err)
 			}
-			if n := holders(t, f.direct.store(t), "key"); n != 0 {
+			if n := holders(t, f.direct.store(t), key); n != 0 {
 				t.Errorf("got %d holds, want none", n)
 			}
 		})
-		t.Run("a release is late, "+name, func(t *testing.T) {
+		t.Run("a release is late "+name, func(t *testing.T) {
 			t.Parallel()
-			f := begin(t)
+			f, key := begin(t), rand.Text()
 			s, sound := f.behind.store(t), f.direct.store(t)
-			c, next := make("key"), claim("key", long)
+			c, next := make(key), claim(key, long)
 			acquire(t, s, c)
 			fault := f.proxy.Inject(f.updating, testserver.HoldRequest)
 			if err := s.Release(t.Context(), c); !isUnknown(err) {
@@ -179,24 +184,24 @@ func faults(t *testing.T, begin func(t *testing.T) *faulty) {
 			fault.AwaitAnswer(t)
 			release(t, sound, next) // next still holds the key
 		})
-		t.Run("a request is doubled, "+name, func(t *testing.T) {
+		t.Run("a request is doubled "+name, func(t *testing.T) {
 			t.Parallel()
-			f := begin(t)
+			f, key := begin(t), rand.Text()
 			s := f.behind.store(t)
-			c := make("key")
+			c := make(key)
 			fault := f.proxy.Inject(f.inserting, testserver.DoubleRequest)
 			acquire(t, s, c)
 			fault.AwaitAnswer(t)
 			fault = f.proxy.Inject(f.updating, testserver.DoubleRequest)
 			release(t, s, c)
 			fault.AwaitAnswer(t)
-			acquire(t, s, claim("key", long))
+			acquire(t, s, claim(key, long))
 		})
 	}
 	t.Run("a caller leaves", func(t *testing.T) {
 		t.Parallel()
 		for _, cause := range []error{errors.New("own"), store.ErrUnavailable, store.ErrLost, store.ErrBusy} {
-			f := begin(t)
+			f, key := begin(t), rand.Text()
 			s := f.behind.store(t)
 			fault := f.proxy.Inject(f.inserting, testserver.HoldRequest)
 			ctx, cancel := context.WithCancelCause(t.Context())
@@ -204,12 +209,12 @@ func faults(t *testing.T, begin func(t *testing.T) *faulty) {
 				<-fault.Fired()
 				cancel(cause)
 			}()
-			if _, err := s.Acquire(ctx, claim("key", long)); !isUnknown(err) || !strings.Contains(err.Error(), cause.Error()) {
+			if _, err := s.Acquire(ctx, claim(key, long)); !isUnknown(err) || !strings.Contains(err.Error(), cause.Error()) {
 				t.Errorf("a cause %v: got %v, want an unknown outcome that names it", cause, err)
 			}
 			fault.Deliver()
 			fault.AwaitAnswer(t)
-			if n := holders(t, f.direct.store(t), "key"); n != 1 {
+			if n := holders(t, f.direct.store(t), key); n != 1 {
 				t.Errorf("got %d holds, want the statement to take effect later", n)
 			}
 			if _, err := s.Acquire(ctx, claim("other", long)); !errors.Is(err, store.ErrUnavailable) {
@@ -219,13 +224,13 @@ func faults(t *testing.T, begin func(t *testing.T) *faulty) {
 	})
 	t.Run("a server that does not answer", func(t *testing.T) {
 		t.Parallel()
-		f := begin(t)
+		f, key := begin(t), rand.Text()
 		s := f.behind.store(t)
 		acquire(t, s, claim("warm", long))
 		f.proxy.Partition()
 		defer f.proxy.Heal()
 		begun := time.Now()
-		_, err := s.Acquire(t.Context(), claim("key", long))
+		_, err := s.Acquire(t.Context(), claim(key, long))
 		if err == nil || errors.Is(err, store.ErrBusy) {
 			t.Errorf("got %v, want an error of the server", err)
 		}
@@ -235,22 +240,21 @@ func faults(t *testing.T, begin func(t *testing.T) *faulty) {
 	})
 	t.Run("a server that is gone", func(t *testing.T) {
 		t.Parallel()
-		f := begin(t)
+		f, key := begin(t), rand.Text()
 		f.direct.place(t)
 		s := newStore(t, f.behind.open(t), f.behind)
 		f.proxy.Down()
-		if _, err := s.Acquire(t.Context(), claim("key", long)); !errors.Is(err, store.ErrUnavailable) {
+		if _, err := s.Acquire(t.Context(), claim(key, long)); !errors.Is(err, store.ErrUnavailable) {
 			t.Errorf("got %v, want %v", err, store.ErrUnavailable)
 		}
 		f.proxy.Up()
 		eventually(t, func() error {
-			_, err := s.Acquire(t.Context(), claim("key", long))
+			_, err := s.Acquire(t.Context(), claim(key, long))
 			return err
 		})
 	})
 }
 
-// eventually fails the test unless fn succeeds within 30 seconds.
 func eventually(t *testing.T, fn func() error) {
 	t.Helper()
 	var err error
@@ -262,8 +266,8 @@ func eventually(t *testing.T, fn func() error) {
 	t.Fatalf("got %v after 30s, want nil", err)
 }
 
-// TestMariaDB_Killed checks that a server that was killed and restarted has all granted
-// locks.
+// TestMariaDB_Killed checks that a server that was killed and restarted still has a
+// granted lock.
 func TestMariaDB_Killed(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartMariaDB(t)
@@ -288,7 +292,7 @@ func TestMariaDB_Killed(t *testing.T) {
 	eventually(t, func() error { return s.Release(t.Context(), c) })
 }
 
-// TestErrors checks that an error names the fault and the remedy.
+// TestErrors checks that the error of an acquire names its cause or the remedy.
 func TestErrors(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, d database) {
@@ -354,7 +358,7 @@ func TestNew_Invalid(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// TestWrongDialect checks a Store with the dialect of another database. Its calls fail,
+// TestWrongDialect checks a Store with the dialect of another database. Acquire fails,
 // and Check names the dialect.
 func TestWrongDialect(t *testing.T) {
 	t.Parallel()

@@ -24,8 +24,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// TestMain sets eight parallel tests by default, because most of them wait for time or a
-// server.
+// TestMain runs eight tests in parallel by default, because most of them wait for time
+// or a server.
 func TestMain(m *testing.M) {
 	if plan := os.Getenv(childEnv); plan != "" {
 		os.Exit(childMain(plan))
@@ -45,6 +45,10 @@ var (
 	})
 	postgres = testserver.NewShared(func(t testing.TB) *testserver.Postgres {
 		return testserver.StartPostgres(t, "max_connections = 300")
+	})
+	// durable is a PostgreSQL server that waits for its disk, as Check demands.
+	durable = testserver.NewShared(func(t testing.TB) *testserver.Postgres {
+		return testserver.StartPostgres(t, "fsync = on")
 	})
 )
 
@@ -119,7 +123,6 @@ func (d database) place(t testing.TB) (*rows.Place, *sql.DB) {
 	return rows.New(db, d.dialect.Dialect), db
 }
 
-// store creates the tables, and returns a Store on the database.
 func (d database) store(t testing.TB) *sqlstore.Store {
 	t.Helper()
 	_, db := d.place(t)

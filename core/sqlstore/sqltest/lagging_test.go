@@ -26,9 +26,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// splitter is a connector that sends plain reads to another server. By their
-// documentation, ProxySQL, MaxScale and pgpool can do the same. No test runs these
-// proxies. A transaction stays on the server that writes.
+// splitter is a connector that sends plain reads to another server. A transaction stays
+// on the server that writes. By their documentation, ProxySQL, MaxScale and pgpool can
+// do the same. No test runs these proxies.
 type splitter struct {
 	of            driver.Driver
 	writes, reads string // DSNs
@@ -108,7 +108,6 @@ type lagging struct {
 	off            atomic.Bool
 }
 
-// open returns a pool behind the splitter.
 func (l *lagging) open(t testing.TB) *sql.DB {
 	t.Helper()
 	db := sql.OpenDB(&splitter{l.direct.open(t).Driver(), l.direct.dsn, l.reads, &l.off})
@@ -172,7 +171,7 @@ func onPostgresReplica(t *testing.T) *lagging {
 	return l
 }
 
-// TestMariaDB_LaggingReader checks that every operation has its right result if a frozen
+// TestMariaDB_LaggingReader checks that operations have their right results if a frozen
 // replica that accepts writes answers the plain reads. Check names the replica, even if
 // it does not lag.
 func TestMariaDB_LaggingReader(t *testing.T) {
@@ -317,9 +316,9 @@ func TestMariaDB_LaggingReaderTogether(t *testing.T) {
 	}
 }
 
-// TestPostgreSQL_LaggingReader checks that a frozen logical replica that answers the
-// plain reads admits no second holder, and does not report a hold as lost. Operations
-// that need the newest row are refused, and Check names the replica.
+// TestPostgreSQL_LaggingReader makes a frozen logical replica answer the plain reads.
+// No second holder is admitted, and no hold is reported as lost. Operations that need
+// the newest row are refused, and Check names the replica.
 func TestPostgreSQL_LaggingReader(t *testing.T) {
 	t.Parallel()
 	l := onPostgresReplica(t)
@@ -362,8 +361,8 @@ func TestPostgreSQL_LaggingReader(t *testing.T) {
 	}
 }
 
-// TestPostgreSQL_PromotedReplica checks that the errors on a logical replica that has
-// replaced its origin name its subscription, and that the remedy of Check helps.
+// TestPostgreSQL_PromotedReplica checks a logical replica that has replaced its origin.
+// The errors name its subscription, and the remedy of Check helps.
 func TestPostgreSQL_PromotedReplica(t *testing.T) {
 	t.Parallel()
 	l := onPostgresReplica(t)
@@ -398,8 +397,8 @@ func TestPostgreSQL_PromotedReplica(t *testing.T) {
 	}
 }
 
-// TestDelete_AnotherClock checks that a row is not deleted because a server with a
-// clock that is ahead has read it as dead.
+// TestDelete_AnotherClock checks that Delete leaves a row if a server whose clock is
+// ahead has read it as dead.
 func TestDelete_AnotherClock(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, d database) {

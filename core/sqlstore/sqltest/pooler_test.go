@@ -22,7 +22,7 @@ import (
 func TestPostgreSQL_Pooler(t *testing.T) {
 	t.Parallel()
 	testserver.RequirePgbouncer(t)
-	server := testserver.StartPostgres(t, "fsync = on")
+	server := durable.Get(t)
 	for _, mode := range []string{"exec", "simple_protocol"} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
@@ -81,8 +81,8 @@ func (s *shop) cycles(t *testing.T, inside, shared *atomic.Int32) {
 }
 
 // TestPostgreSQL_PoolerPrepares checks calls behind a pooler if pgx prepares
-// statements, which is its default. The error names the setting, and the failed call
-// has changed nothing.
+// statements, which is its default. The error of a failed call names the setting, and
+// matches store.ErrUnavailable.
 func TestPostgreSQL_PoolerPrepares(t *testing.T) {
 	t.Parallel()
 	testserver.RequirePgbouncer(t)

@@ -63,7 +63,7 @@ func smallPostgres(t *testing.T) database {
 }
 
 // occupy opens sessions until the server of d refuses one. free closes these sessions.
-// A server ends a session some time after its connection was closed, and the end of an
+// A server ends a session some time after its connection was closed. The end of an
 // older session would make room. So occupy waits until the server has only the sessions
 // of occupy and of pools.
 func occupy(t *testing.T, d database, pools ...*sql.DB) (free func()) {
@@ -163,8 +163,8 @@ func TestMariaDB_ReadOnly(t *testing.T) {
 	}
 }
 
-// TestSQLite_Full checks that a file that may not grow refuses changes that need room,
-// and still accepts extensions and releases. TestFullDisk is about servers.
+// TestSQLite_Full checks a file that may not grow. Changes that need room are refused,
+// and extensions and releases are still accepted.
 func TestSQLite_Full(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "locks.db")

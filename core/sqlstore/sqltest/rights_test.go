@@ -36,8 +36,8 @@ func limited(t *testing.T, driver string, grants []string) (root, user database,
 	return root, user, func(sql string) { exec(strings.ReplaceAll(sql, "$user", name)) }
 }
 
-// withoutEach revokes each of grants in turn, and fails the test unless call then fails
-// and names all of them. With all grants, call must succeed.
+// withoutEach revokes each of grants in turn, and fails the test unless the error of
+// call then contains words. With all grants, call must succeed.
 func withoutEach(t *testing.T, grants []string, words string, exec func(string), call func() error) {
 	t.Helper()
 	if err := call(); err != nil {
@@ -54,7 +54,7 @@ func withoutEach(t *testing.T, grants []string, words string, exec func(string),
 }
 
 // TestCheckToken_Rights checks that the error for a user without a right names the
-// rights that CheckToken needs. With these rights CheckToken works.
+// rights that CheckToken needs.
 func TestCheckToken_Rights(t *testing.T) {
 	t.Parallel()
 	for driver, c := range map[string]struct {
@@ -91,7 +91,6 @@ func TestCheckToken_Rights(t *testing.T) {
 	}
 }
 
-// inside runs do in a transaction, and rolls it back if do fails.
 func inside(t *testing.T, db *sql.DB, do func(tx *sql.Tx) error) error {
 	t.Helper()
 	tx, err := db.BeginTx(t.Context(), nil)
@@ -120,7 +119,7 @@ func TestCheckToken_NoTables(t *testing.T) {
 }
 
 // TestCommit_Rights checks that the error for a user without a right names the rights
-// that Commit needs. With these rights Commit works.
+// that Commit needs.
 func TestCommit_Rights(t *testing.T) {
 	t.Parallel()
 	for driver, c := range map[string]struct {

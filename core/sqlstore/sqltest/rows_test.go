@@ -30,7 +30,7 @@ func TestRows(t *testing.T) {
 				t.Fatalf("a key without a row: got %+v", none)
 			}
 			want := casstore.Entry{
-				State: bytes.Repeat(binary, 40_000), Value: bytes.Repeat(binary, 100_000), Due: none.Now, Version: version(),
+				State: bytes.Repeat(binary, 12_000), Value: bytes.Repeat(binary, 20_000), Due: none.Now, Version: version(),
 				Alone: casstore.Alone{
 					Token: 77, Lease: string(binary), Owner: "\xfe", Since: none.Now, Until: none.Now.Add(5 * time.Microsecond), Written: none.Now,
 				},
@@ -192,7 +192,6 @@ func TestSave_LongValue(t *testing.T) {
 	}
 }
 
-// sweep raises the floor and deletes the row of key.
 func sweep(t *testing.T, p *rows.Place, key string, floor uint64) {
 	t.Helper()
 	if err := p.Raise(t.Context(), floor); err != nil {
@@ -205,13 +204,13 @@ func sweep(t *testing.T, p *rows.Place, key string, floor uint64) {
 	}
 }
 
-// TestDelete checks that one statement deletes a page of rows. Rows that were written
-// after they were read stay, and so do locked rows.
+// TestDelete checks that one call deletes a page of rows. Rows that were written after
+// they were read stay, and so do locked rows.
 func TestDelete(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, d database) {
 		p, db := d.place(t)
-		const rows = 200
+		const rows = 50
 		for i := range rows {
 			c := claim(fmt.Sprint("old ", i), long)
 			take(t, p, c)
@@ -257,8 +256,8 @@ func TestDelete(t *testing.T) {
 	})
 }
 
-// TestDelete_LongKeys deletes a page of a thousand rows with long keys, in several
-// statements.
+// TestDelete_LongKeys deletes a page of a thousand items with long keys, of which three
+// have rows. Delete needs several statements for these keys.
 func TestDelete_LongKeys(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, d database) {

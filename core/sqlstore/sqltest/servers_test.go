@@ -14,7 +14,6 @@ import (
 
 	"github.com/lockkit/lockkit/core/sqlstore"
 	"github.com/lockkit/lockkit/core/store"
-	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // posing is a connector to a server that reports another version.
@@ -114,11 +113,11 @@ func TestMigrate_Rights(t *testing.T) {
 	}
 }
 
-// TestPostgreSQL_RowSecurity checks that errors name row-level security, the table and
-// the remedy.
+// TestPostgreSQL_RowSecurity checks that errors name row-level security and the table,
+// and that Check names the remedy.
 func TestPostgreSQL_RowSecurity(t *testing.T) {
 	t.Parallel()
-	server := testserver.StartPostgres(t, "fsync = on").NewDatabase(t)
+	server := durable.Get(t).NewDatabase(t)
 	d := database{sqlstore.PostgreSQL, "pgx", server.URL()}
 	d.place(t)
 	user := "app" + strings.ToLower(rand.Text())[:10]

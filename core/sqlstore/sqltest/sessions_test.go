@@ -18,19 +18,20 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// TestMariaDB_Sessions checks that the settings of a session of MariaDB do not matter.
+// TestMariaDB_Sessions checks that these settings of a session do not matter.
+// TestMariaDB_AutocommitOff and TestMariaDB_ReadUncommitted check the settings that do.
 func TestMariaDB_Sessions(t *testing.T) {
 	t.Parallel()
 	for name, parameters := range map[string][]string{
-		"found rows":        {"clientFoundRows=true"},
-		"times":             {"parseTime=true", "loc=Asia%2FKolkata", "time_zone=%27-11:00%27"},
-		"no checks":         {"sql_mode=%27%27"},
-		"ansi":              {"sql_mode=" + url.QueryEscape("'ANSI,STRICT_ALL_TABLES,NO_BACKSLASH_ESCAPES,NO_UNSIGNED_SUBTRACTION,HIGH_NOT_PRECEDENCE'")},
-		"oracle":            {"sql_mode=" + url.QueryEscape("'ORACLE,EMPTY_STRING_IS_NULL'")},
-		"serializable":      {isolation("SERIALIZABLE")},
-		"one snapshot":      {"innodb_snapshot_isolation=1"},
-		"interpolated":      {"interpolateParams=true", "multiStatements=true"},
-		"another collation": {"charset=latin1", "collation=latin1_german1_ci"},
+		"found rows":              {"clientFoundRows=true"},
+		"parsed times":            {"parseTime=true", "loc=Asia%2FKolkata", "time_zone=%27-11:00%27"},
+		"no checks":               {"sql_mode=%27%27"},
+		"ansi":                    {"sql_mode=" + url.QueryEscape("'ANSI,STRICT_ALL_TABLES,NO_BACKSLASH_ESCAPES,NO_UNSIGNED_SUBTRACTION,HIGH_NOT_PRECEDENCE'")},
+		"oracle":                  {"sql_mode=" + url.QueryEscape("'ORACLE,EMPTY_STRING_IS_NULL'")},
+		"serializable":            {isolation("SERIALIZABLE")},
+		"one snapshot":            {"innodb_snapshot_isolation=1"},
+		"interpolated parameters": {"interpolateParams=true", "multiStatements=true"},
+		"another collation":       {"charset=latin1", "collation=latin1_german1_ci"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -67,8 +68,8 @@ func TestMariaDB_Sessions(t *testing.T) {
 	}
 }
 
-// TestPostgreSQL_Sessions checks that the settings of a session of PostgreSQL do not
-// matter.
+// TestPostgreSQL_Sessions checks that unusual settings of a session of PostgreSQL do
+// not break the exclusion.
 func TestPostgreSQL_Sessions(t *testing.T) {
 	t.Parallel()
 	d := database{sqlstore.PostgreSQL, "pgx", postgres.Get(t).NewDatabase(t,
@@ -120,7 +121,8 @@ func TestMariaDB_AutocommitOff(t *testing.T) {
 		},
 		"init_connect": func(t *testing.T) (sound, off database) {
 			s := testserver.StartMariaDB(t, "init_connect = 'SET autocommit=0'").NewDatabase(t)
-			s.Exec("CREATE USER app; GRANT ALL ON " + s.Exec("SELECT DATABASE()")[0] + ".* TO app") // without SUPER
+			// The user has no SUPER.
+			s.Exec("CREATE USER app; GRANT ALL ON " + s.Exec("SELECT DATABASE()")[0] + ".* TO app")
 			as := func(dsn string) database {
 				return database{sqlstore.MySQL, "mysql", strings.Replace(dsn, "root@", "app@", 1)}
 			}
@@ -209,8 +211,8 @@ func TestOpenTransaction(t *testing.T) {
 	})
 }
 
-// TestAnotherDriver checks that a Store works with an unknown driver, whose sessions are
-// checked for an open transaction by statements.
+// TestAnotherDriver checks that a Store works with an unknown driver. Statements check
+// its sessions for an open transaction.
 func TestAnotherDriver(t *testing.T) {
 	t.Parallel()
 	onMySQL := onMariaDB(t)
@@ -313,9 +315,10 @@ func TestLockedRow(t *testing.T) {
 	}
 }
 
-// TestLockedRow_CallersLeave counts the sessions that wait at the server for locked rows.
-// Callers that leave again and again do not increase that number, because their calls keep
-// the connections of the pool. The statements of a process that has vanished end as well.
+// TestLockedRow_CallersLeave counts the sessions that wait at the server for locked
+// rows. Callers that leave again and again do not increase that number, because their
+// calls keep the connections of the pool. The statements of a process that has vanished
+// end as well.
 func TestLockedRow_CallersLeave(t *testing.T) {
 	t.Parallel()
 	const callers = 8
@@ -373,7 +376,8 @@ func TestLockedRow_CallersLeave(t *testing.T) {
 			cancel()
 			most = max(most, waiting())
 		}
-		if most == 0 || most > 2*callers { // twice, because a busy server is slow to end a statement
+		// Twice the number is allowed, because a busy server is slow to end a statement.
+		if most == 0 || most > 2*callers {
 			t.Errorf("callers left: got %d sessions that wait at once, want 1 to %d", most, 2*callers)
 		}
 		testserver.Eventually(t, long/3, "no session waits", func() bool { return waiting() == 0 })

@@ -12,9 +12,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// forget drops all further requests on the existing connections of a proxy, which stay
-// open, as if a load balancer had forgotten them. New connections work. It returns the
-// number of the last connection that is forgotten.
+// forget drops all further requests on the existing connections of a proxy, like a load
+// balancer that has forgotten them. The connections stay open, and new connections
+// work. It returns the number of the last connection that is forgotten.
 func forget(proxy *testserver.Proxy) (last int) {
 	for _, r := range proxy.Requests() {
 		last = max(last, r.Link)
@@ -33,8 +33,8 @@ func isPing(r testserver.Request) bool {
 	return r.Name == "ping" || len(r.Args) > 0 && strings.Contains(r.Args[0], "-- ping")
 }
 
-// TestSilentConnections checks that at most one call fails if all idle connections are
-// silent, and that no further statement is sent on a silent connection.
+// TestSilentConnections makes all idle connections silent. At most one call fails, and
+// no further statement is sent on a silent connection.
 //
 // hazard 23
 func TestSilentConnections(t *testing.T) {
@@ -59,7 +59,7 @@ func TestSilentConnections(t *testing.T) {
 			{"idle", 1100 * time.Millisecond}, // pgx pings connections that were idle for a second
 			{"used just before", 0},
 		} {
-			t.Run(name+", "+c.name, func(t *testing.T) {
+			t.Run(name+" "+c.name, func(t *testing.T) {
 				t.Parallel()
 				d, proxy := begin(t)
 				_, db := d.place(t)

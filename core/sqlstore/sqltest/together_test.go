@@ -24,29 +24,25 @@ import (
 
 // meeting is a connector whose releases wait for each other. It answers no release
 // until size releases are at the database at once. Then it delays the answers for a
-// moment, so that further releases can arrive. If silent is set, only the releases of
-// these keys wait, and they do not arrive at the database until the channel heard is
-// closed.
+// moment, so that further releases can arrive. After silence, the releases of some keys
+// do not arrive at the database until the channel heard is closed.
 type meeting struct {
-	of     driver.Driver
-	dsn    string
-	size   int
-	silent []string
-	heard  chan struct{}
-	met    chan struct{} // closed when the releases have met
+	of    driver.Driver
+	dsn   string
+	size  int
+	heard chan struct{}
+	met   chan struct{} // closed when the releases have met
 
 	mu             sync.Mutex
 	inFlight, most int
+	silent         []string
 }
 
 // newMeeting returns a meeting, and a pool of the database that connects through the
 // meeting.
-func newMeeting(t *testing.T, d database, size int, silent ...string) (*meeting, *sql.DB) {
+func newMeeting(t *testing.T, d database, size int) (*meeting, *sql.DB) {
 	t.Helper()
-	m := &meeting{of: d.open(t).Driver(), dsn: d.dsn, size: size, silent: silent, heard: make(chan struct{}), met: make(chan struct{})}
-	if len(silent) > 0 {
-		close(m.met)
-	}
+	m := &meeting{of: d.open(t).Driver(), dsn: d.dsn, size: size, heard: make(chan struct{}), met: make(chan struct{})}
 	db := sql.OpenDB(m)
 	t.Cleanup(func() { _ = db.Close() })
 	return m, db
@@ -94,15 +90,21 @@ func (m *meeting) leave() {
 	m.inFlight--
 }
 
-// highest returns the highest number of releases at once.
 func (m *meeting) highest() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.most
 }
 
-// isSilent reports whether a statement is about one of the silent keys.
+func (m *meeting) silence(keys ...string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.silent = keys
+}
+
 func (m *meeting) isSilent(query string, args []driver.NamedValue) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	for _, key := range m.silent {
 		if strings.Contains(query, hex.EncodeToString([]byte(key))) {
 			return true
@@ -156,14 +158,16 @@ func (c *meetingConn) ExecContext(ctx context.Context, query string, args []driv
 	}
 }
 
-// held returns the keys that are held in the database.
 func held(t *testing.T, s store.Inspector) (keys []string) {
 	t.Helper()
 	for after := ""; ; {
-		page, next, err := s.List(t.Context(), after, store.MostListed)
-		if err != nil {
-			t.Fatal(err)
-		}
+		var page []store.State
+		var next string
+		testserver.Eventually(t, long, "a page is listed", func() (listed bool) {
+			var err error
+			page, next, err = s.List(t.Context(), after, store.MostListed)
+			return err == nil
+		})
 		for _, state := range page {
 			keys = append(keys, state.Key)
 		}
@@ -184,7 +188,8 @@ func TestRelease_ManyKeys(t *testing.T) {
 		also[i] = fmt.Sprint("order:", i+1)
 	}
 	everywhere(t, func(t *testing.T, d database) {
-		d.dsn = strings.Replace(d.dsn, "synchronous(FULL)", "synchronous(OFF)", 1) // no wait for the disk
+		// The database does not wait for the disk.
+		d.dsn = strings.Replace(d.dsn, "synchronous(FULL)", "synchronous(OFF)", 1)
 		for name, c := range map[string]struct{ connections, atOnce int }{
 			"one connection": {1, 1}, "four connections": {4, 4}, "pool without a limit": {0, 32},
 		} {
@@ -194,35 +199,37 @@ func TestRelease_ManyKeys(t *testing.T) {
 				db.SetMaxOpenConns(c.connections)
 				warm(t, db, c.atOnce)
 				l, next := lockerOn(t, newStore(t, db, d)), lockerOn(t, other)
-				lease, err := l.Acquire(t.Context(), "order", core.Also(also...))
+				lease, err := l.Acquire(t.Context(), "order", core.Also(also...), core.TTL(time.Hour))
 				if err != nil {
 					t.Fatal(err)
 				}
-				if err := lease.Release(t.Context()); err != nil {
+				// On a busy machine a part of the release can continue in the background.
+				err = lease.Release(t.Context())
+				if err != nil && !errors.Is(err, store.ErrUnavailable) {
 					t.Errorf("release: got %v, want nil", err)
 				}
+				if left := held(t, other); err == nil && len(left) > 0 {
+					t.Errorf("got %d keys that are held after the release, want none: %q", len(left), left)
+				}
+				testserver.Eventually(t, long, "the keys are free", func() bool { return len(held(t, other)) == 0 })
 				if most := m.highest(); most != c.atOnce {
 					t.Errorf("got %d releases at once, want %d", most, c.atOnce)
 				}
-				if left := held(t, other); len(left) > 0 {
-					t.Errorf("got %d keys that are held after the release, want none: %q", len(left), left)
-				}
-				if err := next.Do(t.Context(), "order", func(context.Context) error { return nil }, core.Also(also...), core.Wait(0)); err != nil {
-					t.Errorf("another owner: got %v, want all keys", err)
-				}
-				if left := held(t, other); len(left) > 0 {
-					t.Errorf("got %d keys that are held after Do, want none: %q", len(left), left)
-				}
+				testserver.Eventually(t, long, "another owner has all keys", func() bool {
+					return next.Do(t.Context(), "order", func(context.Context) error { return nil }, core.Also(also...), core.Wait(0)) == nil
+				})
+				testserver.Eventually(t, long, "the keys are free after Do", func() bool { return len(held(t, other)) == 0 })
 			})
 		}
 		t.Run("two keys unanswered", func(t *testing.T) {
 			other := d.store(t)
-			m, db := newMeeting(t, d, -1, also[7], also[30])
+			m, db := newMeeting(t, d, 1)
 			l, next := lockerOn(t, newStore(t, db, d)), lockerOn(t, other)
 			lease, err := l.Acquire(t.Context(), "order", core.Also(also...))
 			if err != nil {
 				t.Fatal(err)
 			}
+			m.silence(also[7], also[30])
 			err = lease.Release(t.Context())
 			reported := 0
 			if found := regexp.MustCompile(`(\d+) of 64 keys are not released yet`).FindStringSubmatch(fmt.Sprint(err)); found != nil {

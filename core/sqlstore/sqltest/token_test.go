@@ -76,8 +76,9 @@ func TestCheckToken_NoTransaction(t *testing.T) {
 	})
 }
 
-// TestMariaDB_CheckTokenAfterDeadlock checks that CheckToken refuses a *sql.Tx whose
-// transaction a deadlock has rolled back, although the *sql.Tx still accepts statements.
+// TestMariaDB_CheckTokenAfterDeadlock checks CheckToken after a deadlock has rolled the
+// transaction back. It refuses the *sql.Tx, although the *sql.Tx still accepts
+// statements.
 func TestMariaDB_CheckTokenAfterDeadlock(t *testing.T) {
 	t.Parallel()
 	d := onMariaDB(t)

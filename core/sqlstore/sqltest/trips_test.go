@@ -49,7 +49,8 @@ func TestRoundTrips(t *testing.T) {
 			cycle()
 			sent := 0
 			for _, r := range proxy.Requests() {
-				if len(r.Args) == 0 || !strings.Contains(r.Args[0], "-- ping") { // pgx pings after a second
+				// pgx pings after a second.
+				if len(r.Args) == 0 || !strings.Contains(r.Args[0], "-- ping") {
 					sent++
 				}
 			}

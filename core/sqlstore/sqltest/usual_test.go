@@ -27,7 +27,8 @@ func TestUsual(t *testing.T) {
 			if !ok {
 				t.Fatal("a free key: got a refusal, want a grant")
 			}
-			for _, c := range []store.Claim{other, first} { // an acquire by the holding lease needs Load and Save
+			// An acquire by the holding lease needs Load and Save.
+			for _, c := range []store.Claim{other, first} {
 				if _, ok := take(t, p, c); ok {
 					t.Error("a held key: got a grant, want a refusal")
 				}
@@ -57,9 +58,9 @@ func TestUsual(t *testing.T) {
 				t.Error("an expired key: got a refusal, want a grant")
 			}
 		})
-		// A duplicate of a Take that arrives after the release takes the key again, for
-		// one TTL, although no process holds the key. An earlier holder, whose hold has
-		// expired, stays without the key.
+		// A duplicate of a Take can arrive after the release. It takes the key again
+		// for one TTL, although no process holds the key. An earlier holder, whose hold
+		// has expired, stays without the key.
 		t.Run("a take is doubled", func(t *testing.T) {
 			const ttl = 2 * time.Second
 			lost, c, next := claim("doubled", 300*time.Millisecond), claim("doubled", ttl), claim("doubled", long)

@@ -30,7 +30,6 @@ func (s *asked) Acquire(ctx context.Context, c store.Claim) (store.Grant, error)
 	return g, err
 }
 
-// refusedAfter returns the number of refused requests that were sent after t.
 func (s *asked) refusedAfter(t time.Time) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -43,8 +42,7 @@ func (s *asked) refusedAfter(t time.Time) (n int) {
 }
 
 // TestWait_KeptKey checks a waiter of a key that stays taken for a time after its
-// release. The waiter's first request after that time is granted, so the waiter has the
-// key within one polling step.
+// release. The waiter's first request after that time is granted.
 func TestWait_KeptKey(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, d database) {

@@ -12,18 +12,18 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// class states whether a statement that failed with an error can have taken effect, and
-// whether the connection stays in the pool.
+// class states whether a failed statement can have taken effect, and whether the
+// connection stays in the pool.
 type class int
 
 const (
-	unknown   class = iota // the statement may have taken effect; the driver decides whether to close the connection
+	unknown   class = iota // the statement may have taken effect; the driver decides on closing
 	ended                  // the statement may have taken effect; the connection is closed
-	unchanged              // nothing has changed; the connection is good, as for the next two classes
-	conflict               // nothing has changed, because of another statement; the failed statement can be sent again
+	unchanged              // nothing has changed; the connection is good, as for the next two
+	conflict               // nothing has changed, because of another statement; can be sent again
 	present                // nothing has changed, because a row with the same key exists
 	closed                 // nothing has changed; the session is over, so the connection is closed
-	away                   // nothing has changed; the server takes no locks, so idle connections are closed too
+	away                   // nothing has changed; no locks there, so all connections close
 )
 
 var errPresent = errors.New("the row is there already")
@@ -80,8 +80,8 @@ func stateOf(err error) string {
 }
 
 // classOfState returns the class of an SQLSTATE of PostgreSQL. An error rolls back the
-// transaction, which consists of the statement. If the error also ends the session, the
-// COMMIT may be in progress, and the outcome is unknown.
+// transaction, which consists of the statement. If an unlisted error ends the session,
+// a COMMIT may be in progress. The outcome is then unknown.
 //
 // https://www.postgresql.org/docs/current/errcodes-appendix.html
 func classOfState(state string) class {
@@ -92,7 +92,8 @@ func classOfState(state string) class {
 		return ended
 	case "57014": // canceled
 		return unchanged
-	case "25P03", "25P04", "53300", "55000", // idle in a transaction, a transaction, too many sessions, a server in a wrong state
+	case "25P03", "25P04", // the time-outs of an idle transaction and of a transaction
+		"53300", "55000", // too many sessions; a server in a wrong state
 		"57P03", "57P05": // not ready for sessions; idle for too long
 		return closed
 	case "25006": // read-only
@@ -281,7 +282,6 @@ func isQuiet(driver any) bool {
 	return false
 }
 
-// packageOf returns the path of the package of a driver, or "".
 func packageOf(driver any) string {
 	t := reflect.TypeOf(driver)
 	if t == nil {

@@ -168,8 +168,8 @@ func TestClasses(t *testing.T) {
 	}
 }
 
-// TestBadConnection checks that the outcome is unknown if a driver returns
-// driver.ErrBadConn for a lost reply, unless a later try succeeds.
+// TestBadConnection checks a driver that returns driver.ErrBadConn for a lost reply.
+// The outcome is unknown, unless a later try succeeds.
 func TestBadConnection(t *testing.T) {
 	t.Parallel()
 	const key = "key"
@@ -198,7 +198,7 @@ func TestBadConnection(t *testing.T) {
 		"no connection follows": {{err: driver.ErrBadConn}, {err: errDial}},
 	} {
 		for what, write := range writes {
-			t.Run(name+", "+what, func(t *testing.T) {
+			t.Run(name+" "+what, func(t *testing.T) {
 				t.Parallel()
 				err := write(newFake(t, answers...))
 				if err == nil || errors.Is(err, store.ErrUnavailable) || errors.Is(err, casstore.ErrConflict) {
@@ -218,8 +218,8 @@ func TestBadConnection(t *testing.T) {
 	}
 }
 
-// TestTake_CommitFails checks a grant whose COMMIT fails, because PostgreSQL and SQLite
-// return the row of the grant before the COMMIT.
+// TestTake_CommitFails checks a grant whose COMMIT fails. PostgreSQL and SQLite return
+// the row of the grant before the COMMIT.
 func TestTake_CommitFails(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

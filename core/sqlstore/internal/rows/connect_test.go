@@ -26,7 +26,7 @@ func slowly(d time.Duration) func(ctx context.Context) error {
 }
 
 // restarted returns a Place with idle connections that were opened before a restart of
-// the server. It also returns the Place's driver.
+// the server.
 func restarted(t *testing.T, idle, most int) (*Place, *fake) {
 	t.Helper()
 	f := &fake{answers: []answer{{rows: 1}}}
@@ -48,8 +48,8 @@ func restarted(t *testing.T, idle, most int) (*Place, *fake) {
 	return New(db, dialect.PostgreSQL{}), f
 }
 
-// TestConnect_SlowDial checks that no call is lost if all idle connections are broken or
-// silent, as after a restart, and a new connection takes long.
+// TestConnect_SlowDial checks that no call is lost after a restart. All idle
+// connections are broken or silent, and a new connection takes long.
 //
 // hazard 23
 func TestConnect_SlowDial(t *testing.T) {
@@ -59,34 +59,34 @@ func TestConnect_SlowDial(t *testing.T) {
 	silent := func(ctx context.Context) error { <-ctx.Done(); return driver.ErrBadConn }
 	for _, c := range []struct {
 		name        string
-		stale       func(ctx context.Context) error // nil: only a statement shows that a connection is broken
+		stale       func(ctx context.Context) error // nil: only a statement shows the break
 		dial        time.Duration
 		idle, calls int
 		most        int  // the limit of the pool, or 0
 		quiet       bool // the driver does not ping
 	}{
 		{"broken", broken, 900 * time.Millisecond, 4, 4, 0, false},
-		{"broken, slower dial", broken, 1400 * time.Millisecond, 4, 4, 0, false},
-		{"broken, one call", broken, 1400 * time.Millisecond, 4, 1, 0, false},
-		{"broken, few calls", broken, 1400 * time.Millisecond, 20, 4, 0, false},
-		{"broken, many calls", broken, 1400 * time.Millisecond, 4, 50, 0, false},
-		{"broken, full pool", broken, 900 * time.Millisecond, 4, 4, 4, false},
-		{"broken, one connection", broken, 900 * time.Millisecond, 1, 1, 1, false},
-		{"broken, quiet", broken, 1400 * time.Millisecond, 4, 4, 0, true},
-		{"broken, quiet, full pool", broken, 1400 * time.Millisecond, 4, 4, 4, true},
+		{"broken slower dial", broken, 1400 * time.Millisecond, 4, 4, 0, false},
+		{"broken one call", broken, 1400 * time.Millisecond, 4, 1, 0, false},
+		{"broken few calls", broken, 1400 * time.Millisecond, 20, 4, 0, false},
+		{"broken many calls", broken, 1400 * time.Millisecond, 4, 50, 0, false},
+		{"broken full pool", broken, 900 * time.Millisecond, 4, 4, 4, false},
+		{"broken one connection", broken, 900 * time.Millisecond, 1, 1, 1, false},
+		{"broken quiet", broken, 1400 * time.Millisecond, 4, 4, 0, true},
+		{"broken quiet full pool", broken, 1400 * time.Millisecond, 4, 4, 4, true},
 		{"found by statements", nil, 900 * time.Millisecond, 4, 4, 0, true},
-		{"found by statements, few calls", nil, 1400 * time.Millisecond, 20, 4, 0, true},
-		{"found by statements, full pool", nil, 1400 * time.Millisecond, 8, 2, 8, true},
+		{"found by statements few calls", nil, 1400 * time.Millisecond, 20, 4, 0, true},
+		{"found by statements full pool", nil, 1400 * time.Millisecond, 8, 2, 8, true},
 		{"silent", silent, 900 * time.Millisecond, 4, 4, 0, false},
-		{"silent, one call", silent, 900 * time.Millisecond, 4, 1, 0, false},
-		{"silent, few calls", silent, 900 * time.Millisecond, 20, 4, 0, false},
-		{"silent, many calls", silent, 900 * time.Millisecond, 4, 50, 0, false},
-		{"silent, full pool", silent, 900 * time.Millisecond, 4, 4, 4, false},
-		{"silent, few calls, full pool", silent, 900 * time.Millisecond, 8, 2, 8, false},
-		{"silent, one connection", silent, 900 * time.Millisecond, 1, 1, 1, false},
+		{"silent one call", silent, 900 * time.Millisecond, 4, 1, 0, false},
+		{"silent few calls", silent, 900 * time.Millisecond, 20, 4, 0, false},
+		{"silent many calls", silent, 900 * time.Millisecond, 4, 50, 0, false},
+		{"silent full pool", silent, 900 * time.Millisecond, 4, 4, 4, false},
+		{"silent few calls full pool", silent, 900 * time.Millisecond, 8, 2, 8, false},
+		{"silent one connection", silent, 900 * time.Millisecond, 1, 1, 1, false},
 	} {
 		for _, later := range []time.Duration{0, 600 * time.Millisecond} {
-			t.Run(fmt.Sprint(c.name, ", ", later), func(t *testing.T) {
+			t.Run(fmt.Sprint(c.name, " ", later), func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
 					p, f := restarted(t, c.idle, c.most)
@@ -109,7 +109,9 @@ func TestConnect_SlowDial(t *testing.T) {
 							t.Errorf("got %v, want nil", err)
 						}
 					}
-					time.Sleep(10 * time.Second) // package sql dials one connection after another for the callers in its queue
+					// Package sql dials one connection after another for the callers in
+					// its queue.
+					time.Sleep(10 * time.Second)
 					s := p.DB.Stats()
 					if s.InUse != 0 || s.OpenConnections > c.idle || f.opened-f.closed != s.OpenConnections {
 						t.Errorf("got %d connections in use, %d open, %d not closed", s.InUse, s.OpenConnections, f.opened-f.closed)
@@ -141,7 +143,7 @@ func TestConnect_Canceled(t *testing.T) {
 		{"while a connection is pinged", false, 300 * time.Millisecond, 0},
 		{"while all are pinged", false, 520 * time.Millisecond, 0},
 		{"while a connection is dialed", false, 800 * time.Millisecond, 1},
-		{"at once, all silent", true, 0, 0},
+		{"all silent at once", true, 0, 0},
 		{"while all are pinged first", true, 300 * time.Millisecond, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {

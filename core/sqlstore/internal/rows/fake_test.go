@@ -43,7 +43,6 @@ type fake struct {
 	lost bool
 }
 
-// newFake returns a Place of PostgreSQL's dialect with these answers.
 func newFake(t *testing.T, answers ...answer) *Place {
 	t.Helper()
 	db := sql.OpenDB(&fake{answers: answers})
@@ -110,7 +109,6 @@ func (c connection) ResetSession(ctx context.Context) error {
 	return c.aged(ctx)
 }
 
-// aged returns the error of an old connection.
 func (c connection) aged(ctx context.Context) error {
 	switch {
 	case c.old && c.stale != nil:

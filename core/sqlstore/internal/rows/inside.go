@@ -23,10 +23,10 @@ func (p *Place) Inside(ctx context.Context, q Querier) (*table.Inside, error) {
 	return p.Place.Inside(ctx, caller{q})
 }
 
-// Note records token as seen for resource in the transaction that is open in q, and
-// returns the highest token that was seen. If the user lacks a right, or if the tables are
-// missing, the error matches store.ErrUnavailable and names the remedy. Any other error
-// is the database's.
+// Note records token as seen for resource in the open transaction of q, and returns the
+// highest token that was seen. If the user lacks a right, or if the tables are missing,
+// the error matches store.ErrUnavailable and names the remedy. Any other error is the
+// database's.
 func (p *Place) Note(ctx context.Context, q Querier, resource string, token uint64) (highest uint64, err error) {
 	var n int64
 	tx := caller{q}

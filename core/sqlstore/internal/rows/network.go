@@ -29,8 +29,8 @@ func (p *Place) file(ctx context.Context, c *sql.Conn) (string, error) {
 // on systems without such numbers.
 var FileSystem = fileSystem
 
-// networks maps these numbers to the names of network file systems, on which other
-// machines may not see the lock of a file.
+// networks maps numbers of FileSystem to the names of network file systems, on which
+// other machines may not see the lock of a file.
 var networks = map[uint32]string{
 	0x6969: "NFS", 0x517b: "SMB", 0xff534d42: "SMB", 0xfe534d42: "SMB", 0x01021997: "9P", 0x00c36400: "Ceph", 0x5346414f: "AFS",
 }

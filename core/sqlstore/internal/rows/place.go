@@ -15,6 +15,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/calls"
 	"github.com/lockkit/lockkit/core/internal/dialect"
 	"github.com/lockkit/lockkit/core/internal/table"
+	"github.com/lockkit/lockkit/core/internal/words"
 	"github.com/lockkit/lockkit/core/store"
 )
 
@@ -44,9 +45,10 @@ type Place struct {
 
 	quiet bool // the driver does not ping an idle connection that leaves the pool
 
-	silent  atomic.Bool // a connection did not answer, so the next call pings the idle connections
-	mu      sync.Mutex
-	renewed chan struct{} // closed when the idle connections were pinged; nil: no ping is in progress
+	silent    atomic.Bool // a connection did not answer, so the next call pings the idle ones
+	mu        sync.Mutex
+	abandoned atomic.Int64  // the number of visits that close the connections
+	visited   chan struct{} // closed when a visit has finished; nil without one
 }
 
 // New returns a Place in db.
@@ -56,8 +58,8 @@ func New(db *sql.DB, d dialect.Dialect) *Place {
 	return p
 }
 
-// CheckClaim implements store.Checker. It refuses a record whose value is too long for
-// the server with store.ErrInvalid, after a Load has read the maximum length.
+// CheckClaim implements store.Checker. It refuses a record with store.ErrInvalid if the
+// value is too long for the server. The maximum length is known after a Load.
 func (p *Place) CheckClaim(c store.Claim) error {
 	if c.Record == nil {
 		return nil
@@ -158,8 +160,8 @@ func (p *Place) Query(ctx context.Context, st dialect.Statement, next func(scan 
 }
 
 // call runs work on a connection, and classifies its error. If a connection is broken,
-// call uses another connection. If the statement may have been sent before, repeating
-// it has no further effect. The outcome is then unknown unless a later try succeeds.
+// call uses another connection. Sending a statement again has no further effect. If a
+// statement may have been sent, the outcome is unknown unless a later try succeeds.
 func (p *Place) call(ctx context.Context, work func(c *sql.Conn) error) error {
 	sent := false
 	for try := 1; ; try++ {
@@ -183,9 +185,8 @@ func (p *Place) call(ctx context.Context, work func(c *sql.Conn) error) error {
 	}
 }
 
-// try runs work on a connection without a transaction, and reports whether work was run.
-// It closes the connection if the error shows that its session is over, or that its
-// server takes no locks.
+// try runs work on a connection without a transaction, and reports whether work was
+// run.
 func (p *Place) try(ctx context.Context, work func(c *sql.Conn) error) (begun bool, err error) {
 	if p.silent.Load() {
 		select {
@@ -193,11 +194,12 @@ func (p *Place) try(ctx context.Context, work func(c *sql.Conn) error) (begun bo
 		case <-ctx.Done():
 		}
 	}
+	abandoned := p.abandoned.Load()
 	c, err := p.connect(ctx)
 	if err != nil {
 		return false, err
 	}
-	defer c.Close()
+	defer p.putBack(c, abandoned)
 	silence := time.AfterFunc(silenceMin, func() { p.silent.Store(true) })
 	defer silence.Stop()
 	begun, err = p.use(ctx, c, work)
@@ -206,7 +208,7 @@ func (p *Place) try(ctx context.Context, work func(c *sql.Conn) error) (begun bo
 		shut(c)
 	case away:
 		shut(c)
-		p.abandon()
+		p.abandon(ctx, abandoned)
 	}
 	return begun, err
 }
@@ -216,57 +218,77 @@ func shut(c *sql.Conn) {
 	_ = c.Raw(func(any) error { return driver.ErrBadConn })
 }
 
-// abandon closes the idle connections of the pool, because they may lead to a server
-// that has become a replica. A connection in use stays open until the server refuses
-// its statement too.
-func (p *Place) abandon() {
+// abandon closes the idle connections of the pool, because their server may have become
+// a replica. A connection that a call of this Place uses closes after the call.
+// If another caller has begun the same since p.abandoned had the value since, abandon
+// leaves it to that caller.
+func (p *Place) abandon(ctx context.Context, since int64) {
 	p.mu.Lock()
-	renewed := p.renewed
-	p.mu.Unlock()
-	if renewed != nil {
-		<-renewed // until then the pings occupy the idle connections
+	for p.visited != nil { // until then it occupies the idle connections
+		visited := p.visited
+		p.mu.Unlock()
+		select {
+		case <-visited:
+		case <-ctx.Done():
+			return
+		}
+		p.mu.Lock()
 	}
-	p.eachIdle(func(_ context.Context, c *sql.Conn) { shut(c) })
+	if p.abandoned.Load() > since {
+		p.mu.Unlock()
+		return
+	}
+	p.abandoned.Add(1)
+	visited := p.visit(func(_ context.Context, c *sql.Conn) { shut(c) })
+	p.mu.Unlock()
+	<-visited
 }
 
 // renew closes the idle connections of the pool that do not answer a ping, and then the
 // returned channel. If no connection was silent, it closes only the channel. A load
-// balancer or a firewall may have forgotten these connections. Without renew each of
-// them would make a call fail.
+// balancer or a firewall may have forgotten a silent connection. Without renew each
+// silent connection would make a call fail.
 func (p *Place) renew() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.renewed != nil {
-		return p.renewed
+	if p.visited != nil {
+		return p.visited
 	}
-	renewed := make(chan struct{})
 	if !p.silent.Load() {
+		renewed := make(chan struct{})
 		close(renewed)
 		return renewed
 	}
-	p.renewed = renewed
+	return p.visit(func(ctx context.Context, c *sql.Conn) {
+		if c.PingContext(ctx) != nil {
+			shut(c)
+		}
+	})
+}
+
+// visit runs do on the idle connections, and then closes the returned channel. p.mu is
+// locked, and p.visited is nil.
+func (p *Place) visit(do func(ctx context.Context, c *sql.Conn)) <-chan struct{} {
+	visited := make(chan struct{})
+	p.visited = visited
 	go func() {
-		defer close(renewed)
-		p.eachIdle(func(ctx context.Context, c *sql.Conn) {
-			if c.PingContext(ctx) != nil {
-				shut(c)
-			}
-		})
+		defer close(visited)
+		p.eachIdle(do)
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.silent.Store(false)
-		p.renewed = nil
+		p.visited = nil
 	}()
-	return renewed
+	return visited
 }
 
 // eachIdle runs do on all idle connections of the pool at once, and waits for at most
-// silenceLimit. Some drivers ping a connection when it leaves the pool, and close it if it
-// does not answer. A driver that ignores ctx is left running.
+// silenceLimit. Some drivers ping a connection when it leaves the pool, and close it if
+// it does not answer. A goroutine whose driver ignores ctx is left running.
 func (p *Place) eachIdle(do func(ctx context.Context, c *sql.Conn)) {
 	ctx, cancel := context.WithTimeout(context.Background(), silenceLimit)
 	defer cancel()
-	running := p.DB.Stats().Idle
+	abandoned, running := p.abandoned.Load(), p.DB.Stats().Idle
 	asked := make(chan *sql.Conn, running)
 	for range running {
 		go func() {
@@ -278,7 +300,8 @@ func (p *Place) eachIdle(do func(ctx context.Context, c *sql.Conn)) {
 				asked <- c
 			}()
 			var err error
-			if c, err = p.DB.Conn(ctx); err == nil { // an idle connection, unless another call was faster
+			// The connection was idle, unless another call was faster.
+			if c, err = p.DB.Conn(ctx); err == nil {
 				do(ctx, c)
 			}
 		}()
@@ -295,22 +318,26 @@ func (p *Place) eachIdle(do func(ctx context.Context, c *sql.Conn)) {
 	if running > 0 {
 		go func() {
 			for range running {
-				putBack(<-asked)
+				p.putBack(<-asked, abandoned)
 			}
 		}()
 	}
 	for _, c := range all {
-		putBack(c)
+		p.putBack(c, abandoned)
 	}
 }
 
-func putBack(c *sql.Conn) {
-	if c != nil {
-		_ = c.Close()
+// putBack returns c to the pool. If p.abandoned has grown beyond abandoned, it closes c.
+func (p *Place) putBack(c *sql.Conn, abandoned int64) {
+	if c == nil {
+		return
 	}
+	if p.abandoned.Load() > abandoned {
+		shut(c)
+	}
+	_ = c.Close()
 }
 
-// use does the work of try on the connection c.
 func (p *Place) use(ctx context.Context, c *sql.Conn, work func(c *sql.Conn) error) (begun bool, err error) {
 	if err := p.idle(ctx, c); err != nil {
 		return false, err
@@ -325,10 +352,10 @@ func (p *Place) use(ctx context.Context, c *sql.Conn, work func(c *sql.Conn) err
 }
 
 // connect takes a connection from the pool. A driver may ping an idle connection first,
-// without a time limit. So after silenceLimit, connect also calls another, and uses the
-// connection that arrives first. The first request continues unless the pool is full,
-// because it may be a slow dial. A caller that began again would lose the time of the
-// dial, and no call would get a connection after a restart of the server.
+// without a time limit. So after silenceLimit, connect also calls the method another,
+// and uses the connection that arrives first. The first request continues unless the
+// pool is full, because it may be a slow dial. A caller that began again would lose the
+// time of the dial.
 func (p *Place) connect(ctx context.Context) (*sql.Conn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, connectTimeout, errNoConnection)
 	defer cancel()
@@ -337,7 +364,8 @@ func (p *Place) connect(ctx context.Context) (*sql.Conn, error) {
 	if p.quiet || p.DB.Stats().Idle == 0 {
 		c, err = p.DB.Conn(ctx)
 	} else {
-		c, err = calls.Either(ctx, silenceLimit, p.DB.Conn, p.another, putBack)
+		abandoned := p.abandoned.Load()
+		c, err = calls.Either(ctx, silenceLimit, p.DB.Conn, p.another, func(c *sql.Conn) { p.putBack(c, abandoned) })
 	}
 	if err == nil || context.Cause(ctx) != errNoConnection {
 		return c, err
@@ -350,9 +378,9 @@ func (p *Place) connect(ctx context.Context) (*sql.Conn, error) {
 
 // another takes a connection from the pool, without waiting for the ping of a silent
 // connection. It first pings all idle connections, so that the pool dials. If the pool
-// is full, another also cancels the first request by stop, because a pinged connection
-// would leave no room. If the caller leaves, the dial continues, and the next call
-// finds the connection in the pool.
+// is full, another also cancels the first request by stop. Otherwise the connection
+// that the first request pings would leave no room. If the caller leaves, the dial
+// continues, and the next call finds the connection in the pool.
 func (p *Place) another(ctx context.Context, stop func()) (*sql.Conn, error) {
 	p.silent.Store(true)
 	select {
@@ -369,4 +397,4 @@ func (p *Place) another(ctx context.Context, stop func()) (*sql.Conn, error) {
 	return p.DB.Conn(ctx)
 }
 
-var errNoConnection = fmt.Errorf("no connection within %v", connectTimeout)
+var errNoConnection = fmt.Errorf("no connection within %s", words.Duration(connectTimeout))

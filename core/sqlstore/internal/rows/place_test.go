@@ -5,6 +5,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -56,8 +57,8 @@ func TestRenew_DriverThatHangs(t *testing.T) {
 	}
 }
 
-// TestAbandon checks that the refusal of a read-only server closes the idle connections
-// of the pool, and that other errors do not.
+// TestAbandon checks that the refusal of a read-only server closes all idle connections
+// of the pool. Another error closes at most its own connection.
 func TestAbandon(t *testing.T) {
 	t.Parallel()
 	for number, want := range map[uint16]int{1290: 0, 1927: 2, 1142: 3} {
@@ -98,10 +99,72 @@ func TestAbandon_DuringPings(t *testing.T) {
 		if n := p.DB.Stats().InUse; n != idle {
 			t.Fatalf("the pings have %d connections, want %d", n, idle)
 		}
-		p.abandon()
+		p.abandon(t.Context(), p.abandoned.Load())
 		<-renewed
 		if n := p.DB.Stats().OpenConnections; n != 0 {
 			t.Errorf("got %d open connections, want 0", n)
+		}
+		_ = p.DB.Close()
+	})
+}
+
+// TestAbandon_BesidePings abandons the pool's connections while pings begin.
+func TestAbandon_BesidePings(t *testing.T) {
+	t.Parallel()
+	for i := range 500 {
+		synctest.Test(t, func(t *testing.T) {
+			p, _ := restarted(t, 3, 0)
+			p.silent.Store(true)
+			var all sync.WaitGroup
+			all.Go(func() { <-p.renew() })
+			all.Go(func() { p.abandon(t.Context(), p.abandoned.Load()) })
+			all.Wait()
+			if n := p.DB.Stats().OpenConnections; n != 0 {
+				t.Fatalf("round %d: got %d open connections, want 0", i, n)
+			}
+			_ = p.DB.Close()
+		})
+	}
+}
+
+// TestAbandon_InUse abandons the pool's connections during a call, whose connection
+// closes after the call.
+func TestAbandon_InUse(t *testing.T) {
+	t.Parallel()
+	p, _ := restarted(t, 3, 0)
+	err := p.call(t.Context(), func(*sql.Conn) error {
+		p.abandon(t.Context(), p.abandoned.Load())
+		if n := p.DB.Stats().OpenConnections; n != 1 {
+			t.Errorf("got %d open connections during the call, want 1", n)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := p.DB.Stats().OpenConnections; n != 0 {
+		t.Errorf("got %d open connections, want 0", n)
+	}
+}
+
+// TestAbandon_Crowd refuses many callers during the pings. One of them closes the
+// connections for all.
+func TestAbandon_Crowd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, f := restarted(t, 3, 0)
+		f.ping = func() error {
+			time.Sleep(silenceLimit / 2)
+			return nil
+		}
+		p.silent.Store(true)
+		p.renew()
+		var all sync.WaitGroup
+		for range 16 {
+			all.Go(func() { p.abandon(t.Context(), 0) })
+		}
+		all.Wait()
+		if n := p.DB.Stats().OpenConnections; n != 0 || p.abandoned.Load() != 1 {
+			t.Errorf("got %d open connections after %d visits, want 0 after 1", n, p.abandoned.Load())
 		}
 		_ = p.DB.Close()
 	})
