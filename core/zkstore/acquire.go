@@ -108,8 +108,8 @@ func (s *Store) grant(o *operation, h *hold, c store.Claim, sent time.Time) (sto
 // are below 2^53. plus is the addition to the key's tokens. The upper half of a zxid
 // counts the elections of a leader, and the lower half the transactions since the last
 // election. So the 32768th election is the first without tokens. Both halves are
-// needed, because consecutive transactions may each create a node of one key, and the
-// lower half starts again with each election.
+// needed. Consecutive transactions may each create a node of one key, and the lower
+// half starts again with each election.
 func token(zxid, plus int64) uint64 {
 	if zxid >= 1<<53/store.TokenStep || zxid*store.TokenStep+plus > 1<<53-store.TokenStep {
 		return 0
@@ -304,7 +304,6 @@ func (s *Store) ask(o *operation, c store.Claim, h *hold) error {
 	return nil
 }
 
-// admit records that h is held from now on.
 func (s *Store) admit(h *hold, c store.Claim, plus int64) {
 	d := s.span(h, c.TTL)
 	s.mu.Lock()
@@ -321,9 +320,9 @@ func (s *Store) admit(h *hold, c store.Claim, plus int64) {
 }
 
 // withdraw deletes a node, if the nodes in blockers still exist. Otherwise it returns
-// errAgain, because the node may now be the first of the queue. So the first claim
-// always gets the key. Without this rule, all of many concurrent claims could fail,
-// because each could find nodes ahead that are about to be withdrawn.
+// errAgain, because the node may now be the first of the queue. Without this rule, many
+// concurrent claims could all fail. Each could find nodes ahead that are about to be
+// withdrawn.
 func (s *Store) withdraw(o *operation, h *hold, blockers ...node) error {
 	var ops []any
 	for _, m := range blockers {

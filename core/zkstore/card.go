@@ -81,7 +81,7 @@ func (s *Store) writeCard(ctx context.Context, path string, text []byte, ttl tim
 	case err != nil:
 		return err
 	}
-	// The session would keep the node alive, so this Store deletes the node after ttl,
+	// The session would keep the node alive. So this Store deletes the node after ttl,
 	// unless the card was written again.
 	time.AfterFunc(ttl, func() {
 		s.background(func() {

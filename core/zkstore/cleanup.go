@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
+
+	"github.com/lockkit/lockkit/core/internal/clock"
 )
 
 // remove deletes a node in the background. It retries until the node is gone, the server
@@ -21,12 +23,7 @@ func (s *Store) remove(path string, session int64) {
 			if err == nil || errors.Is(err, zk.ErrNoNode) || errors.Is(err, zk.ErrNoAuth) {
 				return
 			}
-			timer := time.NewTimer(pause)
-			select {
-			case <-timer.C:
-			case <-s.ctx.Done():
-				timer.Stop()
-			}
+			_ = clock.Sleep(s.ctx, pause)
 		}
 	})
 }
@@ -42,12 +39,7 @@ func (s *Store) sweep(dir, nonce string) {
 			if _, err := s.sess.ready(s.ctx); err != nil || s.swept(dir, nonce) {
 				return
 			}
-			timer := time.NewTimer(pause)
-			select {
-			case <-timer.C:
-			case <-s.ctx.Done():
-				timer.Stop()
-			}
+			_ = clock.Sleep(s.ctx, pause)
 		}
 	})
 }

@@ -27,13 +27,13 @@
 //	t.…  the tombstone of a lease that was released before its acquire arrived
 //	m.…  an addition to the key's tokens, because a claim required a higher token
 //
-// All of them are ephemeral, except k.… and m.…. A claim's name contains the weight,
-// the limit, and digests of owner and lease. So one listing of the children is enough
-// to decide which claims hold the key. The name also shows the process
+// All these children are ephemeral, except k.… and m.…. A claim's name contains the
+// weight, the limit, and digests of owner and lease. So one listing of the children is
+// enough to decide which claims hold the key. The name also shows the process
 // (store.ProcessOf) to operators. The first claims in the queue hold the key, as far as
 // their limits admit them. A waiter watches the nearest claim ahead that alone leaves
 // no room for it, or else the waiter just ahead. If only several holders together keep
-// out the first waiter, it watches each of them.
+// out the first waiter, it watches each of these holders.
 //
 // The first token of a grant is 64 times the zxid of the transaction that created its
 // node, plus the addition of m.…. The 63 tokens after it belong to the same grant. The

@@ -17,10 +17,10 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// TestLeaderDies kills the leader of three servers while four Stores, which stand for
-// processes, take turns at one key and hold six other keys. Each hold lasts, or its
-// holder learns of the loss. No two Stores hold the first key at once, and its tokens
-// grow.
+// TestLeaderDies kills the leader of three servers. Meanwhile four Stores take turns at
+// one key and hold six other keys. Each Store stands for a process. Each hold lasts, or
+// its holder learns of the loss. No two Stores hold the first key at once, and its
+// tokens grow.
 func TestLeaderDies(t *testing.T) {
 	tally.ProofOnly(t)
 	t.Parallel()

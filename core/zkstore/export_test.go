@@ -26,8 +26,8 @@ func CardOf(text []byte, since time.Duration) (store.Card, bool) {
 	return parseCard("AAAAAAAA", text, since)
 }
 
-// Replies returns the error codes for which the client has no variable. For each code it
-// returns whether nothing was changed, and the advice for the user.
+// Replies returns the error codes for which the client has no variable. For each code
+// it reports whether nothing was changed, and returns the advice for the user.
 func Replies() map[int32]struct {
 	Refused bool
 	Advice  string

@@ -29,7 +29,7 @@ func TestLostReplies(t *testing.T) {
 	server := testserver.SharedZooKeeper(t)
 	admin := testclient.ZooKeeper(t, session, server)
 	var bit, orphans atomic.Int64
-	t.Run("trials", func(t *testing.T) {
+	t.Run("all trials", func(t *testing.T) {
 		for i := range n {
 			t.Run(strconv.Itoa(i), func(t *testing.T) {
 				t.Parallel()
@@ -106,13 +106,14 @@ func TestLostReplies(t *testing.T) {
 }
 
 // TestBrokenConnections breaks connections at random requests while four Stores, which
-// stand for processes, take turns at a key. No two hold the key at once, and in the end
-// no node is left.
+// stand for processes, take turns at a key. No two Stores hold the key at once, and in
+// the end no node is left.
 func TestBrokenConnections(t *testing.T) {
 	t.Parallel()
 	server := testserver.SharedZooKeeper(t)
 	admin := testclient.ZooKeeper(t, session, server)
-	const processes, rounds = 4, 12
+	const processes = 4
+	rounds := tally.AllTrials(12)
 	var inside, overlaps, broken, grants atomic.Int64
 	var last atomic.Uint64
 	var wg sync.WaitGroup
@@ -158,7 +159,8 @@ func TestBrokenConnections(t *testing.T) {
 				grants.Add(1)
 				time.Sleep(2 * time.Millisecond)
 				inside.Add(-1)
-				_ = lease.Release(context.Background()) // a release without a reply is completed in the background
+				// A release without a reply is completed in the background.
+				_ = lease.Release(context.Background())
 			}
 		})
 	}
@@ -166,7 +168,7 @@ func TestBrokenConnections(t *testing.T) {
 	if overlaps.Load() > 0 {
 		t.Errorf("two were in %d times", overlaps.Load())
 	}
-	if broken.Load() < processes*rounds/4 {
+	if broken.Load() < int64(processes*rounds/4) {
 		t.Errorf("test setup: got %d broken connections", broken.Load())
 	}
 	eventually(t, "nothing is left", func() bool { return len(places(t, admin, "storm")) == 0 })

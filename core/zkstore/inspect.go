@@ -14,6 +14,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockkit/lockkit/core/internal/claims"
+	"github.com/lockkit/lockkit/core/internal/clock"
 	"github.com/lockkit/lockkit/core/internal/inspection"
 	"github.com/lockkit/lockkit/core/store"
 )
@@ -32,9 +33,9 @@ const (
 // is only an upper bound.
 //
 // Left of a hold follows from the lifetime that its holder has written to its node. If
-// the holder has waited and has not extended yet, Left may be the whole TTL, which is
-// an upper bound. If a process has died, its session can keep its holds for longer.
-// Left is then 0. Left of waiters is unknown.
+// the holder has waited and has not extended yet, Left may be the whole TTL. The
+// session of a dead process can keep its holds beyond this lifetime. Left is then 0.
+// Left of waiters is unknown.
 func (s *Store) Look(ctx context.Context, key string) (store.State, error) {
 	if err := claims.CheckKey("zkstore: look", key, false); err != nil {
 		return store.State{}, err
@@ -85,17 +86,17 @@ func (s *Store) List(ctx context.Context, after string, most int) (page []store.
 	return page, more, nil
 }
 
-// Revoke implements store.Inspector. In one transaction it deletes the nodes of a hold
-// and, if keep is positive, creates a node that keeps the hold's weight taken. That node
-// lasts for the time keep, or for the rest of the hold's lifetime if that is longer. If
-// the holder has written in the meantime, the transaction fails, and Revoke tries again,
-// at most 20 times in all. The leader's clock counts the remaining time, as with
-// KeepFor.
+// Revoke implements store.Inspector. In one transaction it deletes the nodes of a hold.
+// If keep is positive, the transaction also creates a node that keeps the hold's weight
+// taken. That node lasts for the time keep, or for the rest of the hold's lifetime if
+// that is longer. If the holder has written in the meantime, the transaction fails.
+// Revoke then tries again, at most 20 times in all. The leader's clock counts the
+// remaining time, as with KeepFor.
 //
 // Revoke needs the rights READ, CREATE and DELETE. The node that it creates gets the
-// ACL of the hold's node, so that the same clients can read it. If the servers show
-// digests to administrators only, Revoke also needs the right ADMIN, or the same
-// WithACL as the holder's Store.
+// ACL of the hold's node, so that the same clients can read it. If keep is positive and
+// the servers show digests to administrators only, Revoke also needs the right ADMIN,
+// or the same WithACL as the holder's Store.
 func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration) error {
 	const op, name = "revoke", "zkstore: revoke"
 	if err := claims.CheckKey(name, key, false); err != nil {
@@ -203,8 +204,8 @@ func (l line) revocable(hold string) []node {
 }
 
 // aclOf returns the ACL of a node, for the node that replaces it. If the servers hide
-// the digests in the ACL, aclOf returns the Store's own ACL if the two match, and
-// otherwise fails.
+// the digests in the ACL, aclOf compares it with the Store's own ACL. It returns the
+// Store's own ACL if the two match, and otherwise fails.
 func (s *Store) aclOf(ctx context.Context, path string) ([]zk.ACL, error) {
 	var acl []zk.ACL
 	_, _, err := s.sess.do(ctx, func() (err error) {
@@ -272,7 +273,7 @@ func (s *Store) moment(ctx context.Context) (moment, error) {
 }
 
 // fact has the parsed data of a node, the times of its creation and of its last write,
-// and its version. The node's name is not part of it.
+// and its version.
 type fact struct {
 	note             note
 	created, written int64 // in the servers' milliseconds
@@ -369,18 +370,13 @@ func (s *Store) showAll(ctx context.Context, names []string, now moment) (page [
 				page = append(page, state)
 			}
 		}
-		timer := time.NewTimer(rest)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return nil, context.Cause(ctx)
+		if err := clock.Sleep(ctx, rest); err != nil {
+			return nil, err
 		}
 	}
 	return page, nil
 }
 
-// state returns the state of a key at the given moment, from its queue.
 func (l line) state(key string, facts map[string]fact, now moment) store.State {
 	state := store.State{Key: key}
 	type place struct {

@@ -13,8 +13,8 @@ import (
 // is nil.
 //
 // If m is of another lease, the owner of m already holds and now gets a further hold.
-// If m is of the same lease, another session keeps that lease, and from now on our
-// session keeps the lease too.
+// If m is of the same lease, another session keeps that lease. From now on our session
+// keeps the lease too.
 //
 // zxid is the transaction from which the tokens at that place follow, or 0 if join has
 // to read it. join returns nil if the claim is admitted.

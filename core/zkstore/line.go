@@ -88,17 +88,16 @@ func weigh(nodes []node) int64 {
 // admits reports whether n is held.
 //
 // A plain node is held if the nodes ahead leave room for it, and all of them are held.
-// Ahead of a node, nodes are removed but not added, with one exception. A further hold
-// joins at the place of its owner, who is already counted there. So a node stays
-// admitted once it is admitted, for every process and in every state of the queue that
-// contains the node.
+// Ahead of a node, nodes are removed but not added, with one exception. A further hold,
+// a copy or a kept node joins at the place of an earlier node, whose owner is already
+// counted there. So a node stays admitted once it is admitted, for every process and in
+// every state of the queue that contains the node.
 //
 // A further hold overtakes the waiters. Its decision counts all nodes that may have
 // been admitted when it was created.
 func (l line) admits(n node) bool {
-	// The result for each node is kept in l.held. If limits differ, the result for a
-	// node depends on all nodes ahead of it, so computing it anew each time would be
-	// slow.
+	// If limits differ, the result for a node depends on all nodes ahead of it.
+	// Computing it anew each time would be slow.
 	held, ok := l.held[n.name]
 	if !ok {
 		held = l.decide(n)
@@ -207,9 +206,9 @@ func (l line) of(lease string) []node {
 // their data, whose change shows that a waiter was admitted.
 //
 // If single nodes ahead leave no room for n, n waits only for the end of the nearest of
-// them. For a writer that is the node just ahead. For readers it is the writer ahead,
-// whose end admits them all. Otherwise n waits for the waiter just ahead to be admitted
-// or to leave. The first waiter waits for any of the holders.
+// them. For a writer that is the node just ahead. For a reader it is the nearest writer
+// ahead. Otherwise n waits for the waiter just ahead to be admitted or to leave. The
+// first waiter waits for any of the holders.
 func (l line) watched(n node) (nodes []node, data bool) {
 	ahead := l.ahead(n)
 	for _, m := range slices.Backward(ahead) {

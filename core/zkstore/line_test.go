@@ -40,13 +40,12 @@ func TestLine(t *testing.T) {
 			[]bool{true, true, false, false},
 		},
 		{
-			// The limits differ.
 			"light claim behind a heavy one",
 			[]string{child("a", 3, 5, 1), child("b", 3, 5, 2), child("c", 1, 100, 3)},
 			[]bool{true, false, false},
 		},
 		{
-			"further hold at its owner's place",
+			"further hold at its place",
 			[]string{
 				child("a", all, all, 1), child("b", all, all, 2),
 				"r." + strconv.FormatInt(all, 36) + "." + strconv.FormatInt(all, 36) + ".a.more.nonce.1.zz.0000000003",

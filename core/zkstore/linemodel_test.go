@@ -12,7 +12,6 @@ import (
 	"github.com/lockkit/lockkit/core/zkstore"
 )
 
-// modelled is a child of the key's node in the model.
 type modelled struct {
 	name          string
 	owner, lease  string
@@ -22,9 +21,8 @@ type modelled struct {
 	held          bool // it was held at some time
 }
 
-// TestLineModel adds and deletes nodes in random order. A node that was held stays held
-// until it is deleted, however the queue changes, and nothing is admitted beyond its
-// limit.
+// TestLineModel adds and deletes nodes in random order. A held node stays held until it
+// is deleted, however the queue changes. Nothing is admitted beyond its limit.
 func TestLineModel(t *testing.T) {
 	t.Parallel()
 	granted, joined := 0, 0
@@ -74,7 +72,8 @@ func TestLineModel(t *testing.T) {
 				}
 				ids++
 				add('h', modelled{owner: "o" + strconv.Itoa(ids), lease: "l" + strconv.Itoa(ids), weight: weight, limit: limit})
-			case what < 6 && m.held && !m.kept && len(limits) == 1 && m.limit == store.All: // a further hold; the model has none for permits
+			case what < 6 && m.held && !m.kept && len(limits) == 1 && m.limit == store.All:
+				// This is a further hold. The model has none for permits.
 				n := *m
 				n.lease, n.held, n.weight = "l"+strconv.Itoa(ids), false, []int64{1, m.weight}[random.IntN(2)]
 				r := add('r', n)

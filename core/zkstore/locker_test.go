@@ -73,7 +73,7 @@ func TestLocker(t *testing.T) {
 		}
 		release(t, w)
 	})
-	t.Run("permits", func(t *testing.T) {
+	t.Run("permits of a key", func(t *testing.T) {
 		t.Parallel()
 		a := acquire(t, here, "permits", core.Permits(2, 3))
 		if _, err := there.TryAcquire(t.Context(), "permits", core.Permits(2, 3)); !errors.Is(err, store.ErrBusy) {
@@ -83,7 +83,6 @@ func TestLocker(t *testing.T) {
 		release(t, a)
 		release(t, b)
 	})
-	// A holder acquires again, and another process joins with the holder's owner.
 	t.Run("re-entry and owners", func(t *testing.T) {
 		t.Parallel()
 		outer := acquire(t, here, "again")
@@ -165,8 +164,7 @@ func TestLocker(t *testing.T) {
 		}
 		release(t, next)
 	})
-	// This store does not support records and refuses them at once.
-	t.Run("records", func(t *testing.T) {
+	t.Run("records are refused", func(t *testing.T) {
 		t.Parallel()
 		if _, err := once.New(here); !errors.Is(err, store.ErrUnsupported) {
 			t.Errorf("got %v, want %v", err, store.ErrUnsupported)

@@ -13,8 +13,7 @@ import (
 )
 
 // TestMarkers checks that as few nodes as possible outlive their session, because
-// ZooKeeper does not expire them. A key has one such node if its claims required a
-// higher token.
+// ZooKeeper does not expire them.
 func TestMarkers(t *testing.T) {
 	t.Parallel()
 	server := testserver.SharedZooKeeper(t)

@@ -14,8 +14,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// The kinds of children of a key's node. A child's name begins with its kind, so that
-// one listing of the names is enough to decide which claims hold the key.
+// The kinds of children of a key's node. A child's name begins with its kind. So one
+// listing of the names is enough to decide which claims hold the key.
 const (
 	plain     = 'h' // a claim in the queue: held if the claims ahead leave room
 	reentry   = 'r' // a further hold of an owner, at the place of the first hold

@@ -8,10 +8,11 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// note is the data of a claim's node, with times that count from the write. The queue
-// does not depend on notes. "30000" is a claim that did not wait, "10000 w30000" a
-// claim that waits, and "30000 a1200" a hold that was extended. All numbers are
-// milliseconds.
+// note is the data of a claim's node or of a kept node, with times that count from the
+// write. The order of the queue does not depend on notes. A kept node leaves the queue
+// when the life in its note has passed. "30000" is a claim that did not wait, "10000
+// w30000" a claim that waits, and "30000 a1200" a hold that was extended. All numbers
+// are milliseconds.
 type note struct {
 	life  time.Duration // the time for which the node stays if it is not written again
 	waits bool
@@ -31,7 +32,7 @@ func (n note) text() []byte {
 	return text
 }
 
-// parseNote returns a zero note for a text that no Store has written.
+// parseNote returns a zero note for an invalid text.
 func parseNote(text []byte) note {
 	life, more, two := strings.Cut(string(text), " ")
 	n := note{}
@@ -78,7 +79,6 @@ func (n note) left(since time.Duration) time.Duration {
 	return min(max(n.life-since, 0), n.life)
 }
 
-// noteOf returns the note for the new node of c.
 func noteOf(c store.Claim) note {
 	return note{life: life(c), waits: c.Wait, ttl: c.TTL}
 }

@@ -14,7 +14,7 @@ type operation struct {
 	ctx    context.Context // the caller's
 	entry  *entry
 	made   bool      // it has created a node
-	proved time.Time // the start of an earlier write that proves the hold; zero if there is no such write
+	proved time.Time // the start of an earlier write that proves the hold; zero: none
 }
 
 // run runs f after the earlier operations on the same lease have returned. If the
@@ -49,7 +49,6 @@ func run[R any](ctx context.Context, s *Store, name string, c store.Claim, f fun
 // stage is the progress of a call. The result for a caller that leaves depends on it.
 type stage struct{ of atomic.Int32 }
 
-// The stages of a call.
 const (
 	waiting int32 = iota // nothing was sent
 	atWork

@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/lockkit/lockkit/core/internal/words"
 	"github.com/lockkit/lockkit/core/store"
 )
 
@@ -71,7 +72,7 @@ func (c *config) check() error {
 	case len(c.acl) == 0:
 		return bad("the ACL has no entries")
 	case c.session < 0 || c.session > 0 && c.session < 10*time.Millisecond:
-		return bad("session time-out %v is out of range (at least 10ms)", c.session)
+		return bad("session time-out %s is out of range (at least 10 ms)", words.Duration(c.session))
 	}
 	for part := range strings.SplitSeq(c.root[1:], "/") {
 		if part == "" || part == "." || part == ".." {

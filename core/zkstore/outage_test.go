@@ -17,8 +17,8 @@ func knownDown(err error) bool {
 	return errors.Is(err, store.ErrUnavailable) && strings.Contains(err.Error(), "known to be down")
 }
 
-// TestOutage checks that acquires fail fast while the servers are down, and work again
-// soon after their return (hazard 23).
+// TestOutage checks that acquires during an outage fail and send few requests, and that
+// they work again after it (hazard 23).
 func TestOutage(t *testing.T) {
 	t.Parallel()
 	server := testserver.SharedZooKeeper(t)
@@ -26,8 +26,8 @@ func TestOutage(t *testing.T) {
 		down, up func(p *testserver.Proxy)
 		says     string
 	}{
-		"closed": {(*testserver.Proxy).Down, (*testserver.Proxy).Up, "not connected"},
-		"silent": {(*testserver.Proxy).Partition, (*testserver.Proxy).Heal, "no answer"},
+		"connection closed": {(*testserver.Proxy).Down, (*testserver.Proxy).Up, "not connected"},
+		"server silent":     {(*testserver.Proxy).Partition, (*testserver.Proxy).Heal, "no answer"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

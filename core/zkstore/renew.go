@@ -57,10 +57,9 @@ func (s *Store) renew(ctx context.Context, h *hold, c store.Claim) error {
 	return nil
 }
 
-// raise raises the token of an exclusive hold to at least the token that the claim
-// requires, if the claim requires one. It fails with store.ErrUnsupported if the hold
-// has no token below 2^53. The addition stays with the key and counts for all later
-// tokens.
+// raise raises the token of an exclusive hold to at least the claim's MinToken, if this
+// is set. It fails with store.ErrUnsupported if the hold has no token below 2^53. The
+// addition stays with the key and counts for all later tokens.
 func (s *Store) raise(ctx context.Context, h *hold, c store.Claim) error {
 	if c.Weight != store.All || c.MinToken == 0 {
 		return nil

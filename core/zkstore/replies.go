@@ -9,15 +9,15 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// reply is the meaning of a request's error. The zero value is for unknown errors. Then
-// the outcome is unknown, and possibly no server has answered. The client itself
-// replaces a connection that is closed or silent. When the servers have expired its
-// session, the client begins a new session.
+// reply is the meaning of a request's error. In the zero value the outcome is unknown,
+// and possibly no server has answered. The client itself replaces a connection that is
+// closed or silent.
 type reply struct {
 	// unchanged is set if the servers have not executed the request.
 	unchanged bool
 	// refused is set if the servers have not executed the request for a reason other
-	// than the state of the nodes. Then the call fails with store.ErrUnavailable.
+	// than the state of the nodes. Then a call that has changed nothing fails with
+	// store.ErrUnavailable.
 	refused bool
 	// answered is set if the error comes from a server.
 	answered bool

@@ -18,8 +18,8 @@ import (
 	"github.com/lockkit/lockkit/core/zkstore"
 )
 
-// refusing is a connection to a server that refuses the next multi request. The server
-// answers with an error code and does not execute the request.
+// refusing is a connection that answers the next multi request with an error code and
+// does not send it to the server.
 type refusing struct {
 	net.Conn
 	code    *atomic.Int32 // 0 executes the request
@@ -111,9 +111,8 @@ func TestReplies(t *testing.T) {
 	}
 }
 
-// TestSilentConnection simulates a load balancer that forgets a connection. The
-// client's pings prevent this while the connection is idle. The client replaces a
-// silent connection before the session expires.
+// TestSilentConnection simulates a load balancer that forgets a connection. The client
+// replaces a silent connection before the session expires.
 func TestSilentConnection(t *testing.T) {
 	t.Parallel()
 	proxy := testserver.NewZooKeeperProxy(t, testserver.SharedZooKeeper(t))

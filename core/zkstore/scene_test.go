@@ -21,7 +21,6 @@ import (
 // patience limits the wait for an event that should come at once.
 const patience = time.Minute
 
-// storeOn returns a Store on a connection whose sessions have the given time-out.
 func storeOn(t testing.TB, session time.Duration, addrs []string, opts ...zkstore.Option) (*zkstore.Store, *zk.Conn) {
 	t.Helper()
 	conn := testclient.ZooKeeper(t, session, addrs...)
@@ -135,7 +134,6 @@ func places(t testing.TB, conn *zk.Conn, key string) []string {
 	return slices.DeleteFunc(children(t, conn, key), func(name string) bool { return strings.HasPrefix(name, "t.") })
 }
 
-// eventually fails the test unless the condition is true within patience.
 func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	for stop := time.Now().Add(patience); !is(); time.Sleep(10 * time.Millisecond) {
@@ -145,22 +143,26 @@ func eventually(t testing.TB, what string, is func() bool) {
 	}
 }
 
-// lostBy waits for the loss of a lease and returns the time of the loss.
-func lostBy(t testing.TB, l *core.Lease) time.Time {
+// lostBy waits for the loss of a lease, and returns the time of the loss and the last
+// deadline before it. The deadline of a lost lease is only some time in the past.
+func lostBy(t testing.TB, l *core.Lease) (at, deadline time.Time) {
 	t.Helper()
-	select {
-	case <-l.Context().Done():
-	case <-time.After(patience):
-		t.Fatal("got no loss")
+	deadline = l.Deadline()
+	for stop := time.Now().Add(patience); l.Context().Err() == nil; time.Sleep(time.Millisecond) {
+		if d := l.Deadline(); d.After(time.Now()) {
+			deadline = d
+		}
+		if time.Now().After(stop) {
+			t.Fatal("got no loss")
+		}
 	}
-	at := time.Now()
+	at = time.Now()
 	if err := context.Cause(l.Context()); !errors.Is(err, store.ErrLost) {
 		t.Errorf("the lease ended with %v, want %v", err, store.ErrLost)
 	}
-	return at
+	return at, deadline
 }
 
-// ops returns the names of the requests, in order.
 func ops(requests []testserver.Request) []string {
 	var some []string
 	for _, r := range requests {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/lockkit/lockkit/core/internal/clock"
 	"github.com/lockkit/lockkit/core/internal/outage"
 	"github.com/lockkit/lockkit/core/store"
 )
@@ -18,25 +19,24 @@ import (
 // Store belong.
 //
 // When the servers have expired the session, the client creates a new session, and does
-// not report this to the Store. So every request reads the session's ID before and
-// after. If the ID is the same, the request was served in that session, because IDs are
-// not reused.
+// not report this to the Store. So method do reads the session's ID before and after a
+// request. If the ID is the same, the request was served in that session, because IDs
+// are not reused.
 //
 // The leader decides whether a session is alive, from the requests that servers report.
 // Every half tick, the client's server reports to the leader the sessions from which it
 // has received requests. A reply to a read does not prove such a report, because a
 // server that is cut off from the leader still answers reads. A reply to a write proves
-// two facts for a moment after the write was sent: the server was connected to the
+// two facts for a moment after the write was sent. The server was connected to the
 // leader, and the leader had a majority.
 //
-// The leader knows the requests that the server had received before its last report.
-// These requests do not include the write, but they include a ping, which the client
-// sends every third of the time-out. If a tick is shorter than a third of the time-out,
-// the ping is at most a third of the time-out plus half a tick old. If a tick is
-// longer, the ping is at most one tick old, and a session is at least two ticks long.
-// So in both cases the ping is at most half of the time-out old. The other half is safe
-// to use, counted from the start of the last confirmed write. With a single server the
-// whole time-out would be safe.
+// The leader counts the time-out from the last report with the session. This report
+// does not cover the write, but it covers a ping, which the client sends every third of
+// the time-out. If a tick is shorter than a third of the time-out, the report is at
+// most a third of the time-out plus half a tick old. If a tick is longer, the report is
+// at most one tick old, and a session is at least two ticks long. So in both cases the
+// report is at most half of the time-out old. The other half is safe to use, counted
+// from the start of the last confirmed write.
 type session struct {
 	conn   *zk.Conn
 	option time.Duration
@@ -62,14 +62,13 @@ func knowsTimeout() bool {
 	return ok && f.Type.Kind() == reflect.Int32
 }
 
-// confirm records a confirmed write in session id.
 func (s *session) confirm(id int64, from time.Time, clock int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.timeout == 0 {
-		// The field is read once, right after an answer of the session, because the
-		// client sets it without a lock whenever it connects. When the client connects
-		// again, it requests the value that was granted before.
+		// The field is read once, right after an answer of the session. The client sets
+		// it without a lock whenever it connects. When the client connects again, it
+		// requests the value that was granted before.
 		s.timeout = s.option
 		if knowsTimeout() {
 			ms := reflect.ValueOf(s.conn).Elem().FieldByName(field).Int()
@@ -144,19 +143,14 @@ func (s *session) ready(ctx context.Context) (int64, error) {
 			return id, nil
 		}
 		_ = s.gate.Doubt(context.Background(), begun)
-		timer := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return 0, fmt.Errorf("%w: %w", errNotConnected, context.Cause(ctx))
-		case <-timer.C:
+		if err := clock.Sleep(ctx, pause); err != nil {
+			return 0, fmt.Errorf("%w: %w", errNotConnected, err)
 		}
 	}
 }
 
 // probe returns nil if the servers answer. It sends a sync, for which the client's
-// server needs the leader. A read would not be enough, because a server that is cut off
-// from the leader still answers reads.
+// server needs the leader.
 func (s *Store) probe(ctx context.Context) error {
 	for {
 		if _, err := s.sess.ready(ctx); err != nil {

@@ -34,7 +34,7 @@ type Store struct {
 	subs    map[string]map[*sub]struct{}   // the watches of waiters, by key and lease
 	spies   map[spot]*spy                  // the nodes that are watched
 	spots   map[string][]spot              // the spots of a waiter, by its key and lease
-	listed  *[]string                      // the names of all keys, while List needs them for further pages
+	listed  *[]string                      // the names of all keys, for further pages of List
 }
 
 // New returns a Store on conn. The caller still owns conn, and must close the Store
@@ -118,7 +118,6 @@ func (s *Store) background(f func()) bool {
 	return true
 }
 
-// dir returns the path of a key's node.
 func (s *Store) dir(key string) string { return s.root + "/" + escape(key) }
 
 // entry is the state of one lease of one key, as far as this Store knows it.
@@ -186,7 +185,7 @@ func (s *Store) keep(h *hold, life time.Duration) {
 
 // span returns the lifetime of a hold that has just been confirmed. It is the TTL, but
 // at most the time for which the hold can be trusted. So a holder that was cut off for
-// longer learns of the loss, and the key is free when the connection is back.
+// longer learns of the loss. The key is free when the connection is back.
 func (s *Store) span(h *hold, ttl time.Duration) time.Duration {
 	return min(ttl, max(s.sess.valid(h.session, time.Now()), 0))
 }

@@ -43,7 +43,6 @@ func newStore(t testing.TB, addrs []string, opts ...zkstore.Option) *zkstore.Sto
 	return s
 }
 
-// conformance runs the suite on the stores that connect returns.
 func conformance(t *testing.T, connect func(t testing.TB) store.Store) {
 	t.Helper()
 	storetest.Run(t, storetest.Harness{

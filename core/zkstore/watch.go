@@ -10,7 +10,6 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// sub is the subscription of a waiter to its wake-ups.
 type sub struct{ wake chan struct{} }
 
 // spot is a watched event. It is the deletion of a node or, if data is set, also a
@@ -110,7 +109,6 @@ func (s *Store) listen(at spot, id string, events <-chan zk.Event) bool {
 	return true
 }
 
-// wake wakes all waiters of a spy.
 func (s *Store) wake(at spot, p *spy) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
