@@ -36,7 +36,7 @@ type plan struct {
 	Turn bool // make the calls one after the other
 }
 
-// report is one line of the child's output, in JSON.
+// report is a line of the child's output, in JSON.
 type report struct {
 	Kind  string // "charged" within a run, or "answered"
 	Key   string

@@ -48,10 +48,10 @@ type Saver interface {
 // row of the call is locked.
 //
 // The database decides the result of the run, whatever fn returns. If the transaction
-// was committed, Do returns a, even if fn returned an error because the reply to COMMIT
-// was lost. If the transaction was rolled back, the run has failed, and Do returns an
-// error even if fn returned no error. After Commit, the context of fn is never canceled
-// with cause core.ErrLost.
+// was committed, Do returns a, even after an error of fn. For example, the reply to
+// COMMIT may have been lost. If the transaction was rolled back, the run has failed. Do
+// then returns an error even if fn returned no error. After a Commit that succeeds, a
+// loss of the lease no longer cancels the context of fn.
 //
 // Commit is for the outermost level of the transaction. A rollback to a savepoint, as
 // in a nested transaction of gorm, can undo the effect alone or the answer alone.
@@ -59,7 +59,8 @@ type Saver interface {
 // After an error of Commit the transaction must be rolled back. fn may repeat the
 // transaction with another Commit. If no Commit is committed, Do fails even if fn
 // returns no error. But after a first Commit that fails with core.ErrUnsupported, Do
-// saves the result of fn, as without Commit.
+// saves the result of fn, as without Commit. A Commit that fails because of NotFinal
+// does not change the result of Do.
 //
 // Commit fails before anything is written
 //   - with core.ErrInvalid if ctx is not the context of a run whose fn is running, or
@@ -70,13 +71,13 @@ type Saver interface {
 //   - with core.ErrUnsupported if the store of the run does not store answers in the
 //     database of tx.
 //
-// It fails with core.ErrLost if another run has begun, if this run has committed its
-// answer in another transaction, or if Locker.Close has released the lease because the
-// context of Close was done. Any other error is an error of the database.
+// It fails with core.ErrLost if another run has begun, or if this run has committed its
+// answer in another transaction. It also fails with core.ErrLost if Locker.Close has
+// released the lease because the context of Close was done. Any other error is an error
+// of the database.
 //
 // The time of Retain begins with Commit. So Retain must be longer than the rest of the
-// transaction, because the next call does not find an answer that expired before
-// COMMIT.
+// transaction. The next call does not find an answer that expired before COMMIT.
 //
 // For nested runs, Commit applies to the innermost run.
 func Commit(ctx context.Context, tx Saver, a Answer) error {
@@ -102,8 +103,8 @@ type commits struct {
 }
 
 // commit implements Commit. After a failed commit, the run succeeds only if another
-// commit succeeds. The exception is a first commit that fails with core.ErrUnsupported:
-// nothing was written, and the result of fn decides.
+// commit succeeds. In two exceptions the result of fn decides. They are a first commit
+// that fails with core.ErrUnsupported, and a commit after NotFinal.
 func (r *attempt) commit(ctx context.Context, tx Saver, a Answer) error {
 	m := &r.commits
 	m.mu.Lock()
@@ -140,7 +141,7 @@ func same(a, b Saver) bool { return reflect.ValueOf(a).Comparable() && a == b }
 // committed returns the result of a run that has called Commit. worked is the error of
 // fn. saving is the error of Finish, which has tried to save the run as failed. Finish
 // succeeds only if no answer was committed.
-func (r *attempt) committed(worked, saving error, t *telling) (Outcome, error) {
+func (r *attempt) committed(worked, saving error, t *notice) (Outcome, error) {
 	m := &r.commits
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -156,7 +157,8 @@ func (r *attempt) committed(worked, saving error, t *telling) (Outcome, error) {
 		out.Value, t.worked = m.answer.Value, nil
 		err := fmt.Errorf("once: do %q: unknown whether the answer was committed: %w", m.once.labelOf(m.call), saving)
 		if worked != nil {
-			err = fmt.Errorf("%w (%v)", err, worked) // %v, so that only the error of saving can be matched
+			// %v lets callers match only the error of saving.
+			err = fmt.Errorf("%w (%v)", err, worked)
 		}
 		return out, err
 	case worked != nil:

@@ -75,7 +75,6 @@ func (p *table) set(down bool) {
 	p.down = down
 }
 
-// begin begins a transaction, which is a once.Saver.
 func (p *table) begin() *transaction { return &transaction{table: p} }
 
 type transaction struct {
@@ -147,7 +146,7 @@ func TestCommit(t *testing.T) {
 		}
 		return false
 	}
-	sim(t, "committed", func(t *testing.T) {
+	sim(t, "committed answer", func(t *testing.T) {
 		p, s := newTable(t)
 		o, events := hearing(t, s)
 		out, err := o.Do(t.Context(), charge("1"), p.committing("receipt", commit))
@@ -218,7 +217,7 @@ func TestCommit(t *testing.T) {
 		}
 		first(t, o, charge("1"), "true", 3)
 	})
-	sim(t, "rolled back, at most once", func(t *testing.T) {
+	sim(t, "rolled back at most once", func(t *testing.T) {
 		p, s := newTable(t)
 		o := newOnce(t, s, once.AtMostOnce())
 		if _, err := o.Do(t.Context(), charge("1"), p.committing("untrue", rollback)); err == nil {
@@ -242,7 +241,7 @@ func TestCommit(t *testing.T) {
 		}
 		replayed(t, o, charge("1"), "receipt", 1)
 	})
-	sim(t, "guarded", func(t *testing.T) {
+	sim(t, "commit in a guard", func(t *testing.T) {
 		for _, own := range []error{nil, errors.New("no reply")} {
 			p, s := newTable(t)
 			pay := once.Guard(newOnce(t, s), func(string) (once.Call, error) { return charge("1"), nil }, func(ctx context.Context, _ string) (int, error) {
@@ -256,7 +255,7 @@ func TestCommit(t *testing.T) {
 			}
 		}
 	})
-	sim(t, "withdrawn", func(t *testing.T) {
+	sim(t, "withdrawn and rolled back", func(t *testing.T) {
 		p, s := newTable(t)
 		o := newOnce(t, s)
 		own := errors.New("own")
@@ -380,7 +379,7 @@ func TestCommit(t *testing.T) {
 		replayed(t, newOnce(t, s), charge("1"), "receipt", 1)
 		time.Sleep(time.Minute) // the clean-up has run
 	})
-	sim(t, "refused", func(t *testing.T) {
+	sim(t, "refused arguments", func(t *testing.T) {
 		p, s := newTable(t)
 		wantErr(t, once.Commit(t.Context(), p.begin(), once.Answer{}), core.ErrInvalid)
 		for i, c := range []struct {

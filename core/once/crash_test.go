@@ -23,7 +23,7 @@ import (
 func TestCrash(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
-	// By default the work is run again as attempt 2. With AtMostOnce it is never run
+	// By default the work is run again as attempt 2. With AtMostOnce it is not run
 	// again.
 	t.Run("killed after the effect", func(t *testing.T) {
 		t.Parallel()
@@ -109,7 +109,8 @@ func TestCrash(t *testing.T) {
 		}
 		n := tally.Trials(300)
 		trials(t, n, kill)
-		for i := n; interrupted == 0 && i < n+100; i++ { // on a slow machine the kills can all come between two runs
+		// On a slow machine the kills can all come between two runs.
+		for i := n; interrupted == 0 && i < n+100; i++ {
 			kill(t, i)
 		}
 		t.Logf("%d answers were given, %d runs interrupted", answered, interrupted)
@@ -201,8 +202,7 @@ func TestPause(t *testing.T) {
 // pair returns two keys. A child process uses AtMostOnce for the second key.
 func pair(i int) []string { return []string{fmt.Sprint("key ", i), fmt.Sprint("strict ", i)} }
 
-// trials runs scene n times, four at a time, and returns when all of them have
-// returned.
+// trials runs scene n times, four at a time.
 func trials(t *testing.T, n int, scene func(t *testing.T, i int)) {
 	t.Helper()
 	var all sync.WaitGroup

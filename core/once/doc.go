@@ -2,11 +2,11 @@
 // come from clients that retry, or from queues that redeliver.
 //
 //	runs, err := once.New(locks) // a *core.Locker; its store keeps the answers
-//	out, err := runs.Do(ctx, once.Call{Name: "charge", Scope: tenant, Key: id, Fingerprint: sum[:]},
-//		func(ctx context.Context) (once.Answer, error) {
-//			receipt, err := charge(ctx)
-//			return once.Answer{Value: receipt}, err
-//		})
+//	call := once.Call{Name: "charge", Scope: tenant, Key: id, Fingerprint: sum[:]}
+//	out, err := runs.Do(ctx, call, func(ctx context.Context) (once.Answer, error) {
+//		receipt, err := charge(ctx)
+//		return once.Answer{Value: receipt}, err
+//	})
 //
 // A run is executed under a lease, which is extended during the run. One step saves the
 // run's answer and releases the lease, if no other run has begun or saved in the
@@ -35,22 +35,22 @@
 //
 // # Guarantees and limits
 //
-// All callers get a stored answer, until the time of Retain has passed. This does not
-// mean that fn is executed only once. A process can die after the effect of fn and
-// before its answer is saved. Then no lock can find out whether the run had its effect.
-// By default such a run is run again. In fn, AttemptFromContext returns the number of
-// the attempt. If the attempt is not the first, fn can ask the payment provider before
-// it charges again, or use the same idempotency key there. With AtMostOnce, a run that
-// died is not run again until the time of Retain has passed.
+// A stored answer is the answer to all duplicates, until the time of Retain has passed.
+// This does not mean that fn is executed only once. A process can die after the effect
+// of fn and before its answer is saved. Then no lock can find out whether the run had
+// its effect. By default such a run is run again. In fn, AttemptFromContext returns the
+// number of the attempt. If the attempt is not the first, fn can ask the payment
+// provider before it charges again, or use the same idempotency key there. With
+// AtMostOnce, a run that died is not run again until the time of Retain has passed.
 //
-// fn is also executed twice if a process is paused inside fn until its lease has
-// expired, and another run begins. The store then refuses the answer of the paused
-// process, but the effects of fn still happen. Only a resource that compares fencing
-// tokens or its own idempotency keys can refuse the effects.
+// If a process is paused inside fn until its lease has expired, another run can begin.
+// fn is then executed twice. The store then refuses the answer of the paused process,
+// but the effects of fn still happen. Only a resource that compares fencing tokens or
+// its own idempotency keys can refuse the effects.
 //
-// If the effect consists of rows in the database that also stores the runs, the work
-// can save its answer in its own transaction, see [Commit]. A process that dies then
-// leaves both the effect and the answer, or neither.
+// If the effect consists of rows in the database of the runs, the work can save its
+// answer in its own transaction, see [Commit]. A process that dies then leaves both the
+// effect and the answer, or neither.
 //
 // A store that loses writes in a failover can lose answers too.
 package once

@@ -13,7 +13,8 @@ import (
 )
 
 func newExample(opts ...once.Option) *once.Once {
-	locks, err := core.New(memstore.New()) // or a store of core/redisstore, for more than one process
+	// Use a store of core/redisstore for more than one process.
+	locks, err := core.New(memstore.New())
 	if err != nil {
 		panic(err)
 	}

@@ -11,13 +11,13 @@ import (
 // stored as JSON. The returned function fails with the error of call, or with an error
 // of Do.
 //
-// The caller whose call runs fn gets the result of fn unchanged, together with an error
-// if the result could not be saved. If fn has saved another answer with Commit, this
-// caller gets the committed answer, as later callers do. If the result cannot be
-// encoded as JSON, the run is stored as unreplayable. After NotFinal the result is
-// neither encoded nor stored. If a stored result cannot be decoded as a Resp, for
-// example because the type has changed, the returned function fails, and fn is not run
-// again.
+// The caller whose call runs fn gets the result of fn unchanged. If the result could
+// not be saved, this caller also gets an error. If fn has saved another answer with
+// Commit, this caller gets the committed answer, as later callers do. If the result
+// cannot be encoded as JSON, the run is stored as unreplayable. After NotFinal the
+// result is neither encoded nor stored. If a stored result cannot be decoded as a Resp,
+// for example after a change of the type, the returned function fails. fn is then not
+// run again.
 func Guard[Req, Resp any](o *Once, call func(Req) (Call, error),
 	fn func(context.Context, Req) (Resp, error),
 ) func(context.Context, Req) (Resp, error) {
@@ -44,7 +44,8 @@ func Guard[Req, Resp any](o *Once, call func(Req) (Call, error),
 		case err != nil:
 		case unwritten != nil && out.Value == nil:
 			err = fmt.Errorf("once: do %q: %w: %w", o.labelOf(&c), ErrUnreplayable, unwritten)
-		case out.Replayed || worked != nil || !bytes.Equal(out.Value, own.Value): // replayed, or saved by Commit
+		case out.Replayed || worked != nil || !bytes.Equal(out.Value, own.Value):
+			// The answer was replayed, or saved by Commit.
 			var kept, none Resp
 			if err := json.Unmarshal(out.Value, &kept); err != nil {
 				return none, fmt.Errorf("once: do %q: stored answer: %w", o.labelOf(&c), err)

@@ -71,7 +71,6 @@ func TestGuard(t *testing.T) {
 			}
 		}
 	})
-	// The caller gets an unsaved answer together with the error.
 	sim(t, "unsaved answer", func(t *testing.T) {
 		store := newFlaky()
 		pay := once.Guard(newOnce(t, store), call, func(ctx context.Context, p payment) (receipt, error) {
@@ -84,8 +83,8 @@ func TestGuard(t *testing.T) {
 		}
 		wantErr(t, err, core.ErrUnavailable)
 	})
-	// If the answer cannot be encoded as JSON, its caller gets it, and the work is not
-	// run again.
+	// If a result cannot be encoded as JSON, only the caller of the run gets the
+	// result, and the work is not run again.
 	sim(t, "answer that is no JSON", func(t *testing.T) {
 		o, n := newOnce(t, memstore.New()), 0
 		open := once.Guard(o, call, func(context.Context, payment) (chan int, error) { n++; return make(chan int), nil })

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	if plan := os.Getenv(childEnv); plan != "" {
 		os.Exit(childMain(plan))
 	}
-	logging.Disable()                              // clients log every server that a test has stopped
+	logging.Disable()                              // clients log every server that a test stopped
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // Lockers without an observer log each loss
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(offline.Dialing))
 }
@@ -65,7 +65,6 @@ func (s *flaky) set(down bool) {
 	s.down = down
 }
 
-// count returns the number of calls so far.
 func (s *flaky) count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,8 +147,8 @@ func newOnce(t testing.TB, store core.Store, opts ...once.Option) *once.Once {
 	return o
 }
 
-// onRedis returns a Once with a new client and Locker on the Redis server at addr, which
-// stands for a separate process.
+// onRedis returns a Once with a new client and Locker on the Redis server at addr. The
+// Once stands for a separate process.
 func onRedis(t testing.TB, addr string, opts ...once.Option) *once.Once {
 	t.Helper()
 	store, err := redisstore.New(testclient.Redis(t, addr))
@@ -163,7 +162,6 @@ func onRedis(t testing.TB, addr string, opts ...once.Option) *once.Once {
 // wait returns the option with which duplicates wait for the answer.
 func wait(d time.Duration) once.Option { return once.Acquire(core.Wait(d)) }
 
-// lasting returns the option that sets the TTL of the runs.
 func lasting(d time.Duration) once.Option { return once.Acquire(core.TTL(d)) }
 
 func charge(key string) once.Call {
@@ -204,7 +202,6 @@ func (r *runs) work(value string) func(context.Context) (once.Answer, error) {
 	}
 }
 
-// failing returns an fn that counts its runs and returns err.
 func (r *runs) failing(err error) func(context.Context) (once.Answer, error) {
 	return func(ctx context.Context) (once.Answer, error) {
 		r.note(ctx)
@@ -212,7 +209,6 @@ func (r *runs) failing(err error) func(context.Context) (once.Answer, error) {
 	}
 }
 
-// want fails the test unless there were n runs.
 func (r *runs) want(t testing.TB, n int) {
 	t.Helper()
 	if got := r.count(); got != n {
@@ -256,7 +252,6 @@ func refused(t testing.TB, o *once.Once, c once.Call, want ...error) error {
 	return err
 }
 
-// wantErr fails the test unless err matches each of want.
 func wantErr(t testing.TB, err error, want ...error) {
 	t.Helper()
 	for _, w := range want {

@@ -42,7 +42,6 @@ func TestLateAnswer(t *testing.T) {
 		}
 	}
 	for policy, opts := range policies {
-		// An answer after Close is stored.
 		sim(t, "answer after Close"+policy, func(t *testing.T) {
 			store := memstore.New()
 			o, fn := closing(t, store, nil, opts...)

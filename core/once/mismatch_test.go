@@ -12,8 +12,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestMismatch_InProgress checks that a call with another fingerprint gets ErrInProgress during a
-// run, and ErrMismatch after it (hazard 60).
+// TestMismatch_InProgress checks that a call with another fingerprint gets
+// ErrInProgress during a run, and ErrMismatch after it (hazard 60).
 func TestMismatch_InProgress(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(t *testing.T) (o, elsewhere *once.Once){

@@ -11,8 +11,8 @@ import (
 )
 
 // maxValue is the maximum length of a stored answer. maxValue is below the limit of
-// redisstore (64 MiB) and the default limit of MySQL, because a run whose answer cannot
-// be saved looks like a run that died.
+// redisstore (64 MiB) and the default limit of MySQL. A run whose answer cannot be
+// saved looks like a run that died.
 const maxValue = 32 << 20
 
 // Once runs the work of calls and stores their answers. It is safe for concurrent use,
@@ -28,8 +28,8 @@ type Answer struct {
 	// Value is the answer, for this caller and all later callers. A value of more than
 	// 32 MiB makes the run Unreplayable.
 	Value []byte
-	// Unreplayable means that the work is done but Value must not be stored, because it
-	// is for this caller only or incomplete. Later callers get ErrUnreplayable.
+	// Unreplayable means that the work is done, but Value must not be stored. Value is
+	// for this caller only, or is incomplete. Later callers get ErrUnreplayable.
 	Unreplayable bool
 }
 
@@ -61,32 +61,33 @@ func New(l *core.Locker, opts ...Option) (*Once, error) {
 // Under this context AttemptFromContext returns the number of the attempt.
 // core.LeaseFromContext does not find the lease.
 //
-// If fn returns an error, Do returns that error, and the call can be made again; for
-// ErrIndeterminate, see AtMostOnce. If fn panics, the panic continues, and the call can
-// be made again unless AtMostOnce is set. If fn returns an error marked by Withdraw, the
-// run is undone and does not count as an attempt.
+// If fn returns an error, Do returns that error, and the call can be made again. With
+// AtMostOnce, ErrIndeterminate is an exception. If fn panics, the panic continues, and
+// the call can be made again unless AtMostOnce is set. If fn returns an error marked by
+// Withdraw, the run is undone and does not count as an attempt.
 //
-// If fn succeeds, its answer is saved unless another run of the call has begun, or
-// NotFinal has marked the answer. The answer is saved even if the lease was lost or the
-// Locker was closed. If the answer could not be saved, Do returns both the Outcome and
-// an error:
+// If fn succeeds, its answer is saved. It is not saved if another run of the call has
+// begun, or if NotFinal has marked the answer. The answer is saved even if the lease
+// was lost or the Locker was closed. If the answer could not be saved, Do returns both
+// the Outcome and an error:
 //   - core.ErrLost, if another run has begun or saved its answer,
 //   - core.ErrUnavailable, if the store did not confirm the save. Unless the Locker was
 //     closed, the save is then retried in the background, so the answer may still be
 //     stored.
 //
-// An answer of more than 512 KiB is sent only once if the store does not answer,
-// because a server can refuse such a length by closing the connection. The run is then
-// saved as done without its answer, and later callers get ErrUnreplayable. If fn failed
-// and the failure could not be saved, the error of Do also matches core.ErrLost or
+// A server can refuse a long answer by closing the connection. So an answer of more
+// than 512 KiB is sent only once if the store does not answer. The run is then saved as
+// done without its answer, and later callers get ErrUnreplayable. If fn failed and the
+// failure could not be saved, the error of Do also matches core.ErrLost or
 // core.ErrUnavailable.
 //
-// If fn has called Commit, Do returns the committed answer, or an error if no answer
-// was committed, whatever fn returns. If the store did not answer, the error matches
-// core.ErrUnavailable, and it is unknown whether an answer was committed.
+// If fn has called Commit, Do returns the committed answer, whatever fn returns. If no
+// answer was committed, Do returns an error. Commit lists two exceptions. If the store
+// did not answer, the error matches core.ErrUnavailable, and it is unknown whether an
+// answer was committed.
 //
-// If ctx is done before fn has begun, fn is not run, no attempt is counted, and the
-// error matches the cause of ctx. Do fails without running fn
+// If ctx is done before fn has begun, fn is not run, and no attempt is counted. The
+// error then matches the cause of ctx. Do fails without running fn
 //   - with ErrInProgress, ErrMismatch, ErrIndeterminate or ErrUnreplayable,
 //   - with core.ErrInvalid if c is not allowed, before anything is sent,
 //   - with core.ErrUnavailable if the store does not answer, and with core.ErrClosed if
@@ -100,7 +101,7 @@ func (o *Once) Do(ctx context.Context, c Call, fn func(ctx context.Context) (Ans
 	if err := c.check(); err != nil {
 		return Outcome{}, err
 	}
-	t := telling{ctx: ctx, locker: o.locker}
+	t := notice{ctx: ctx, locker: o.locker}
 	defer t.notify()
 	out, err := o.do(ctx, &c, fn, &t)
 	t.ended(out, err)
@@ -108,7 +109,7 @@ func (o *Once) Do(ctx context.Context, c Call, fn func(ctx context.Context) (Ans
 }
 
 // do implements Do for a valid call. It records in t whether fn ran.
-func (o *Once) do(ctx context.Context, c *Call, fn func(ctx context.Context) (Answer, error), t *telling) (Outcome, error) {
+func (o *Once) do(ctx context.Context, c *Call, fn func(ctx context.Context) (Answer, error), t *notice) (Outcome, error) {
 	lease, kept, err := o.begin(ctx, c, &t.event)
 	t.begun = time.Now()
 	if err != nil {
@@ -154,7 +155,6 @@ func (o *Once) begin(ctx context.Context, c *Call, e *core.Event) (*core.Lease, 
 	return lease, kept, err
 }
 
-// unfinished returns the time for which an unfinished run is retained.
 func (o *Once) unfinished() time.Duration { return max(o.retain, defaultRetain) }
 
 // answer returns the result that a finished record contains.

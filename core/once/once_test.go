@@ -38,7 +38,7 @@ func TestDo(t *testing.T) {
 		first(t, o, charge("1"), "", 1)
 		replayed(t, o, charge("1"), "", 1)
 	})
-	sim(t, "other keys, names and scopes", func(t *testing.T) {
+	sim(t, "other keys names and scopes", func(t *testing.T) {
 		o := newOnce(t, memstore.New())
 		first(t, o, charge("1"), "one", 1)
 		for i, c := range []once.Call{charge("2"), charge("1"), charge("1")} {
@@ -113,7 +113,7 @@ func TestDo(t *testing.T) {
 		refused(t, o, other, once.ErrMismatch)
 	})
 	// A panic continues, and leaves a failed run and a free key (hazard 50).
-	sim(t, "panic", func(t *testing.T) {
+	sim(t, "panic of the function", func(t *testing.T) {
 		o := newOnce(t, memstore.New())
 		for attempt := 1; attempt <= 2; attempt++ {
 			func() {
@@ -137,11 +137,12 @@ func TestDo(t *testing.T) {
 			t.Error("the key was not free at once")
 		}
 	})
-	// Only its own caller gets an answer that is too long to be stored.
+	// Only the caller of the run gets an answer that is too long to be stored.
 	sim(t, "long answer for its caller", func(t *testing.T) {
 		o := newOnce(t, memstore.New())
 		out, err := o.Do(t.Context(), charge("1"), func(context.Context) (once.Answer, error) {
-			return once.Answer{Value: make([]byte, 256<<20+1)}, nil // never written, so it uses no memory
+			// The value is never written, so it uses no memory.
+			return once.Answer{Value: make([]byte, 256<<20+1)}, nil
 		})
 		if err != nil || len(out.Value) <= 256<<20 {
 			t.Errorf("got %d bytes and %v, want the value", len(out.Value), err)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/internal/words"
 )
 
 const (
@@ -16,7 +17,6 @@ const (
 // Option is a setting of a Once, for New and WithOptions.
 type Option func(*config)
 
-// config has the settings of one Once, as its options set them.
 type config struct {
 	retain     time.Duration
 	atMostOnce bool
@@ -24,38 +24,39 @@ type config struct {
 	bad        error // the first error of an option
 }
 
-// Retain sets the time for which an answer is stored after it was saved, from 1 ms to
-// 10 years. The default is 24 h. After that time the same call counts as new. The
-// fingerprint and the attempt of a failed run are retained for the same time. An
-// unfinished run is retained for d or 24 h, whichever is longer. A run must not take
-// longer than that. After that time only its lease prevents a repetition, and a run that
-// died is forgotten.
+// Retain sets the time for which a saved answer is stored, from 1 ms to 10 years. The
+// default is 24 h. After that time the same call counts as new. The fingerprint and the
+// attempt of a failed run are retained for the same time. An unfinished run is retained
+// for d or 24 h, whichever is longer. A run must not take longer than that. After that
+// time only its lease prevents a repetition, and a run that died is forgotten.
 func Retain(d time.Duration) Option {
 	return func(c *config) {
 		c.retain = d
 		if d < minRetain || d > maxRetain {
-			c.refuse("Retain %v is out of range (%v to 10 years)", d, minRetain)
+			c.refuse("Retain %s is out of range (%s to 10 years)", words.Duration(d), words.Duration(minRetain))
 		}
 	}
 }
 
-// AtMostOnce makes sure that a run that died midway is never run again. The call that
-// finds such a run fails with ErrIndeterminate, and so do all later calls until Retain
-// has passed. A run died midway if its process died or lost its lease, and its answer
-// is not saved at the time of the next call. A run whose fn panicked also died midway.
+// AtMostOnce makes sure that a run that died midway is not run again until the time of
+// Retain has passed. The call that finds such a run fails with ErrIndeterminate, and
+// begins the time of Retain. In this time later calls with the same fingerprint fail
+// with ErrIndeterminate too. A run died midway if its process died or lost its lease,
+// and its answer is not saved at the time of the next call. A run whose fn panicked
+// also died midway.
 //
-// If the store began a run and its answer did not arrive, Do fails without calling fn.
-// The undo of the run is retried until the store answers, for at least 10 minutes.
-// Between the end of its TTL and the undo, another call counts such a run as a run that
-// died.
+// If the store began a run and none of the store's replies arrived, Do fails without
+// calling fn. The undo of the run is retried until the store answers, for at least 10
+// minutes. Between the end of the run's TTL and the undo, another call counts the run
+// as a run that died.
 //
 // AtMostOnce does not apply to an fn that returns an error or calls NotFinal. The work
-// was then not done, and the next call runs it again. If fn does not know whether its
-// work was done, for example after a time-out, it returns an error that matches
+// was then not done, and the next call runs it again. An fn that does not know the
+// outcome of its work, for example after a time-out, returns an error that matches
 // ErrIndeterminate. The work is then not run again.
 //
-// The option of the Once that finds an unfinished run decides, not the option of the
-// Once that began the run.
+// The Once that finds an unfinished run decides by its own option, whatever the option
+// of the Once that began the run.
 func AtMostOnce() Option { return func(c *config) { c.atMostOnce = true } }
 
 // Acquire sets the options with which a run is claimed. core.TTL sets the time for

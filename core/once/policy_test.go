@@ -30,15 +30,16 @@ func TestAtMostOnce(t *testing.T) {
 	t.Parallel()
 	declined := errors.New("declined")
 	// By default a run that died midway is run again.
-	sim(t, "died, by default", func(t *testing.T) {
+	sim(t, "died by default", func(t *testing.T) {
 		store := memstore.New()
 		die(t, store, charge("1"))
 		o := newOnce(t, store, wait(time.Hour))
 		first(t, o, charge("1"), "receipt", 2)
 		replayed(t, o, charge("1"), "receipt", 2)
 	})
-	// With AtMostOnce a run that died midway is never run again.
-	sim(t, "died", func(t *testing.T) {
+	// With AtMostOnce a run that died midway is not run again until the time of Retain
+	// has passed.
+	sim(t, "died midway", func(t *testing.T) {
 		store := memstore.New()
 		die(t, store, charge("1"), once.AtMostOnce())
 		o := newOnce(t, store, once.AtMostOnce(), wait(time.Hour), once.Retain(time.Hour))
@@ -65,8 +66,7 @@ func TestAtMostOnce(t *testing.T) {
 			refused(t, o, charge("1"), once.ErrIndeterminate)
 		}
 	})
-	// A failed run is run again.
-	sim(t, "failed", func(t *testing.T) {
+	sim(t, "function failed", func(t *testing.T) {
 		o := newOnce(t, memstore.New(), once.AtMostOnce())
 		for attempt := 1; attempt <= 3; attempt++ {
 			var r runs
@@ -88,10 +88,10 @@ func TestAtMostOnce(t *testing.T) {
 			}
 		}
 		refused(t, strict, charge("1"), once.ErrIndeterminate)
-		first(t, o, charge("2"), "receipt", 2) // without AtMostOnce, ErrIndeterminate is an error like any other
+		// Without AtMostOnce, ErrIndeterminate is an error like any other.
+		first(t, o, charge("2"), "receipt", 2)
 	})
-	// A run that panicked is not run again.
-	sim(t, "panicked", func(t *testing.T) {
+	sim(t, "function panicked", func(t *testing.T) {
 		o := newOnce(t, memstore.New(), once.AtMostOnce())
 		func() {
 			defer func() { _ = recover() }()
@@ -124,8 +124,8 @@ func TestAtMostOnce(t *testing.T) {
 		first(t, newOnce(t, store, wait(time.Hour)), charge("1"), "receipt", 2)
 		refused(t, newOnce(t, store, wait(time.Hour), once.AtMostOnce()), charge("2"), once.ErrIndeterminate)
 	})
-	// If a caller cannot save the state indeterminate, it still returns
-	// ErrIndeterminate, and so does the next caller.
+	// If Do cannot save the state indeterminate, it still returns ErrIndeterminate, and
+	// so does the next Do.
 	sim(t, "indeterminate and unsaved", func(t *testing.T) {
 		store := memstore.New()
 		die(t, store, charge("1"))
@@ -209,7 +209,7 @@ func TestLife(t *testing.T) {
 		refused(t, newOnce(t, store, brief, wait(time.Hour)), other, once.ErrMismatch)
 		refused(t, newOnce(t, store, brief, wait(time.Hour), once.AtMostOnce()), charge("1"), once.ErrIndeterminate)
 	})
-	// A failed run is retained exactly as long as an answer.
+	// Each failure of a run begins the time of Retain again.
 	sim(t, "failed run", func(t *testing.T) {
 		o := newOnce(t, memstore.New(), once.Retain(time.Minute))
 		other := charge("1")

@@ -7,7 +7,6 @@ import (
 	"math"
 )
 
-// state is the state of a call.
 type state byte
 
 const (
@@ -49,7 +48,6 @@ func appendField[T string | []byte](b []byte, field T) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(field))), field...)
 }
 
-// record is a decoded record.
 type record struct {
 	state                                state
 	settled                              int

@@ -17,7 +17,7 @@ var whole = once.Call{Name: "charge", Scope: "tenant", Key: "order 42", Fingerpr
 
 func TestRecord(t *testing.T) {
 	t.Parallel()
-	t.Run("format", func(t *testing.T) {
+	t.Run("format of a record", func(t *testing.T) {
 		t.Parallel()
 		// Users have records of this format in their stores, so it must stay readable.
 		const want = "01" + "03" + "02" + "06636861726765" + "0674656e616e74" + "086f72646572203432" + "06313020455552" + "0772656365697074"

@@ -88,7 +88,7 @@ func TestOnRedis(t *testing.T) {
 		replayed(t, a, charge("failed"), "receipt", 2)
 	})
 	// A panic leaves a failed run that can be run again at once.
-	t.Run("panic", func(t *testing.T) {
+	t.Run("panic of the function", func(t *testing.T) {
 		t.Parallel()
 		o := onRedis(t, server.Addr)
 		for range 10 { // hazard 50
@@ -137,7 +137,6 @@ func TestOnRedis(t *testing.T) {
 	})
 }
 
-// scripts returns the number of calls of the store's script name.
 func scripts(p *testserver.Proxy, name string) int { return p.Count(testserver.Match{Script: name}) }
 
 func names(p *testserver.Proxy) (all []string) {
@@ -154,7 +153,7 @@ func TestFaults(t *testing.T) {
 	for name, action := range map[string]testserver.Action{
 		"broken": testserver.CloseReply, "silent": testserver.DropReply,
 	} {
-		t.Run("unanswered begin, "+name, func(t *testing.T) {
+		t.Run("unanswered begin "+name, func(t *testing.T) {
 			t.Parallel()
 			proxy := testserver.NewRedisProxy(t, server.Addr)
 			o := onRedis(t, proxy.Addr, once.AtMostOnce(), lasting(3*time.Second))
@@ -166,7 +165,7 @@ func TestFaults(t *testing.T) {
 				replayed(t, onRedis(t, server.Addr), c, "receipt", 1)
 			}
 		})
-		t.Run("unconfirmed answer, "+name, func(t *testing.T) {
+		t.Run("unconfirmed answer "+name, func(t *testing.T) {
 			t.Parallel()
 			proxy := testserver.NewRedisProxy(t, server.Addr)
 			o := onRedis(t, proxy.Addr, once.AtMostOnce(), lasting(3*time.Second))
@@ -187,7 +186,8 @@ func TestFaults(t *testing.T) {
 			for _, ending := range []string{"its store", "its caller"} {
 				proxy := testserver.NewRedisProxy(t, server.Addr)
 				o := onRedis(t, proxy.Addr, append(opts, lasting(600*time.Millisecond))...)
-				first(t, o, charge("warm "+name+ending), "receipt", 1) // opens a connection and loads the scripts
+				// This call opens a connection and loads the scripts.
+				first(t, o, charge("warm "+name+ending), "receipt", 1)
 				c := charge("unheard begin " + name + ending)
 				ctx, cancel := context.WithTimeout(t.Context(), patience)
 				fault := proxy.Inject(testserver.Match{Script: "acquire"}, testserver.DropReply)
@@ -275,7 +275,8 @@ func TestFaults(t *testing.T) {
 		replayed(t, o, charge("1"), "receipt", 1)
 		first(t, o, charge("2"), "receipt", 1)
 	})
-	// A run whose key was deleted answers its caller and stores nothing.
+	// If the key was deleted during the run, the caller gets the answer together with
+	// ErrLost.
 	t.Run("key deleted", func(t *testing.T) {
 		t.Parallel()
 		o, db := onRedis(t, server.Addr), testclient.Redis(t, server.Addr)

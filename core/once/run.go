@@ -29,7 +29,7 @@ const (
 )
 
 // AttemptFromContext returns the number of the attempt, 1 for the first. ctx is the
-// context that Do passes to fn, or a context derived from it; for other contexts
+// context that Do passes to fn, or a context derived from it. For other contexts
 // AttemptFromContext returns false. If the number is greater than 1, an earlier attempt
 // failed, died, or lost its lease and may still be running. The earlier attempt may
 // have had its effect.
@@ -43,10 +43,10 @@ func AttemptFromContext(ctx context.Context) (int, bool) {
 }
 
 // NotFinal marks the answer of the run of ctx as not final. It is for an API that
-// always responds with status 200, and reports in the body that its channel is busy.
-// The caller gets the answer unchanged. The answer is not stored, and the same call can
-// be made again, even with AtMostOnce, as after an error of fn. If fn returns an error
-// or panics, the mark has no effect.
+// always responds with status 200, and reports a busy channel in the body. The caller
+// gets the answer unchanged. The answer is not stored. The same call can be made again,
+// even with AtMostOnce, as after an error of fn. If fn returns an error or panics, the
+// mark has no effect.
 //
 // NotFinal reports whether the answer is marked. It returns false if ctx is not the
 // context of a run. So a handler may call NotFinal even if no adapter's Idempotent
@@ -61,10 +61,11 @@ func NotFinal(ctx context.Context) bool {
 }
 
 // Withdraw marks err as the error of a run whose work has not begun. fn returns the
-// marked error if fn had no effect. The run does not count as an attempt, the record of
-// the call is unchanged, and Do returns err itself. A key that was new is free for
-// another request, for example after a request that was not valid. The mark has no
-// effect on an error that matches ErrIndeterminate. Withdraw(nil) returns nil.
+// marked error if fn had no effect. The run does not count as an attempt, and the
+// record of the call is unchanged. Do returns err itself. A key that was new is free
+// for another request, for example after a request that was not valid. The mark has no
+// effect on an error that matches ErrIndeterminate. If fn has called Commit, a marked
+// run still counts as an attempt. Withdraw(nil) returns nil.
 func Withdraw(err error) error {
 	if err == nil {
 		return nil
@@ -92,7 +93,7 @@ func unmarked(err error) (error, bool) {
 }
 
 // run runs fn under lease and saves the result.
-func (o *Once) run(ctx context.Context, lease *core.Lease, c *Call, number int, fn func(context.Context) (Answer, error), t *telling) (Outcome, error) {
+func (o *Once) run(ctx context.Context, lease *core.Lease, c *Call, number int, fn func(context.Context) (Answer, error), t *notice) (Outcome, error) {
 	settle := func(s state, value []byte) (err error) {
 		err = lease.Finish(ctx, o.settled(c, s, number, value))
 		t.saved = err
@@ -154,7 +155,8 @@ func (o *Once) broken() state {
 }
 
 // unsettled returns err, the error of fn. If the error saving matches ErrLost or
-// ErrUnavailable, the failure could not be saved, and the result also matches saving.
+// ErrUnavailable, the failure could not be saved. The result then also matches that
+// sentinel.
 func unsettled(err, saving error) error {
 	for _, sentinel := range [...]error{core.ErrLost, core.ErrUnavailable} {
 		if errors.Is(saving, sentinel) && !errors.Is(err, sentinel) {

@@ -14,7 +14,7 @@ import (
 
 // TestUnknownBegin checks a run that the store has begun, although the caller got no
 // answer to the begin and its retries. The run is undone in the background (hazard 8).
-// fn was not called, so the run does not count as an attempt, and the call is not
+// fn was not called. So the run does not count as an attempt, and the call is not
 // indeterminate.
 func TestUnknownBegin(t *testing.T) {
 	t.Parallel()

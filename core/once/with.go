@@ -64,7 +64,8 @@ func committed(ctx context.Context) bool {
 	return ok && a.answer.Load() == isCommitted
 }
 
-// terms implements adapter.Terms. The first option is New's default.
+// terms implements adapter.Terms. It omits the first option, which is New's default.
 func (o *Once) terms() (*core.Locker, []core.AcquireOption) {
-	return o.locker, o.acquire[min(1, len(o.acquire)):len(o.acquire):len(o.acquire)] // a Once that New has not made has no options
+	// A Once that New has not made has no options.
+	return o.locker, o.acquire[min(1, len(o.acquire)):len(o.acquire):len(o.acquire)]
 }

@@ -107,7 +107,6 @@ func TestWith_Label(t *testing.T) {
 			t.Errorf("the events have the names %v", names)
 		}
 	})
-	// A label that is not allowed is refused before anything is sent.
 	sim(t, "label that is not allowed", func(t *testing.T) {
 		store := newFlaky()
 		o := newOnce(t, store)

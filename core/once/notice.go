@@ -19,9 +19,9 @@ var (
 	errWithdrawn  = errors.New("the run was taken back, its work had not begun")
 )
 
-// telling collects the data of a call's event. The observer is notified once, when Do
+// notice collects the data of a call's event. The observer is notified once, when Do
 // returns.
-type telling struct {
+type notice struct {
 	ctx    context.Context
 	locker *core.Locker
 	event  core.Event // filled by Begin, and then by the methods below
@@ -31,17 +31,17 @@ type telling struct {
 }
 
 // ran records that fn is called. worked is errPanicked until fn returns.
-func (t *telling) ran(attempt int) {
+func (t *notice) ran(attempt int) {
 	t.event.Kind, t.event.Attempt, t.worked = core.Ran, attempt, errPanicked
 }
 
 // withdrawn records that the run was withdrawn and does not count.
-func (t *telling) withdrawn() {
+func (t *notice) withdrawn() {
 	t.event.Kind, t.event.Attempt, t.event.Err = core.Refused, 0, errWithdrawn
 }
 
 // ended records the result of a call in which fn did not run.
-func (t *telling) ended(out Outcome, err error) {
+func (t *notice) ended(out Outcome, err error) {
 	switch {
 	case t.event.Kind != 0:
 	case err == nil:
@@ -52,7 +52,7 @@ func (t *telling) ended(out Outcome, err error) {
 }
 
 // notify notifies the observer of the event, if Begin has filled it.
-func (t *telling) notify() {
+func (t *notice) notify() {
 	if t.event.Kind == core.Ran {
 		t.event.Held = time.Since(t.begun)
 		t.event.Err = t.failure()
@@ -63,7 +63,7 @@ func (t *telling) notify() {
 }
 
 // failure returns the reason of the run's failure, or nil.
-func (t *telling) failure() error {
+func (t *notice) failure() error {
 	why := t.worked
 	if why != nil && !errors.Is(why, errPanicked) && !errors.Is(why, errNotFinal) && !errors.Is(why, errRolledBack) {
 		why = errFailed
