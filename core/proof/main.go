@@ -1,9 +1,9 @@
 // Command proof runs the tests that show the kit's promises and limits, and writes a
 // report of them.
 //
-//	make proof                 # all that make test leaves out; installs the servers that it can, writes nothing
+//	make proof                 # all that make test leaves out; installs servers, writes nothing
 //	make proof PART=mutants    # some parts, by their names, separated by commas
-//	make proof PART=all        # every test, also those of make test; writes REPORT.md, and the summary in README.md
+//	make proof PART=all        # every test; writes REPORT.md, and the summary in README.md
 //	LONG=1 make proof          # the same with its full counts, in hours
 //
 // Each part consists of some packages of tests. The tests report their counts through
@@ -28,7 +28,7 @@ type part struct {
 	name, about string
 	packages    []string
 	own         bool // the packages' own tests, which make test runs
-	trials      bool // only the own tests that make more trials in the proof; PART=all runs all own tests
+	trials      bool // only own tests with more trials in the proof; PART=all runs all own tests
 	swift       bool // a long run omits the race detector, which leaves time for more seeds
 	wide        bool // its tests mostly wait, so more of them run in parallel than there are cores
 }
@@ -39,10 +39,14 @@ var parts = []part{
 	{name: "models", about: "models of the dangerous parts in every state, with Spin, and their runs at a store", packages: []string{"core/proof/models"}},
 	{name: "matrix", about: "each message with each fault", packages: []string{"core/proof/matrix"}},
 	{name: "stores", about: "the contract of a store, and each store's own troubles", packages: []string{
-		"core/store", "core/storetest", "core/memstore", "core/casstore", "core/redisstore", "core/redlock", "core/zkstore", "core/pgstore", "core/sqlstore/sqltest",
+		"core/store", "core/storetest", "core/memstore", "core/casstore", "core/redisstore", "core/redisstore/internal/pipeline", "core/redlock", "core/zkstore", "core/pgstore", "core/sqlstore/sqltest",
+	}, own: true},
+	{name: "programs", about: "the operators' page and command line, two examples, and the benchmarks' own tests", packages: []string{
+		"core/inspect", "core/cmd/lockkit", "examples/observe", "examples/worker", "core/benchmarks",
 	}, own: true},
 	{name: "trials", about: "the packages' own tests that make more trials here than for make test", packages: []string{
-		"core", "core/casstore", "core/once", "core/redisstore", "core/redlock", "core/zkstore", "core/pgstore", "httpmw", "taskmw", "taskmw/cronmw", "taskmw/watermillmw/brokers", "core/benchmarks",
+		"core", "core/casstore", "core/once", "core/redisstore", "core/redisstore/internal/pipeline", "core/redlock", "core/zkstore", "core/pgstore", "core/sqlstore/sqltest", "core/inspect", "core/cmd/lockkit",
+		"httpmw", "grpcmw", "grpcmw/connectmw", "taskmw", "taskmw/cronmw", "taskmw/watermillmw/brokers", "examples/observe", "examples/worker", "core/benchmarks",
 	}, trials: true},
 	{name: "processes", about: "real processes and servers that are killed, stopped, frozen and cut off", packages: []string{"core/proof/hazards"}},
 	{name: "histories", about: "what eight processes did under a nemesis, judged by three oracles", packages: []string{"core/proof/histories"}},

@@ -43,7 +43,7 @@ func TestReport(t *testing.T) {
 			t.Errorf("got %v, want no fault", err)
 		}
 	})
-	t.Run("faults", func(t *testing.T) {
+	t.Run("faults of a record", func(t *testing.T) {
 		t.Parallel()
 		for what, r := range map[string]*record{
 			"overlaps":       sample(tally.Facts{Part: "soak", Violations: map[string]int{"overlaps": 1}}),
@@ -160,11 +160,22 @@ func TestReport(t *testing.T) {
 	})
 	t.Run("trials of the proof", func(t *testing.T) {
 		t.Parallel()
+		type pattern struct {
+			text string
+			err  error
+		}
+		of := make(map[string]pattern) // by package
 		for _, p := range parts {
 			for _, pkg := range p.packages {
-				switch run, err := trials(filepath.Join("../..", pkg)); {
+				if _, ok := of[pkg]; !ok {
+					text, err := trials(filepath.Join("../..", pkg))
+					of[pkg] = pattern{text, err}
+				}
+				switch run, err := of[pkg].text, of[pkg].err; {
 				case p.trials && (err != nil || !strings.HasPrefix(run, "^(Test")):
 					t.Errorf("%s: %q, %v", pkg, run, err)
+				case p.trials && !slices.ContainsFunc(parts, func(q part) bool { return q.own && slices.Contains(q.packages, pkg) }):
+					t.Errorf("%s is in no part of PART=all", pkg)
 				case p.own && err == nil && !slices.ContainsFunc(parts, func(q part) bool { return q.trials && slices.Contains(q.packages, pkg) }):
 					t.Errorf("%s makes more trials for the proof, which does not run it", pkg)
 				}

@@ -66,7 +66,7 @@ func (r *releasing) git(args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// release runs the script, with additional variables.
+// release runs the script, with the environment variables env in addition.
 func (r *releasing) release(version string, env ...string) (out string, err error) {
 	cmd := exec.Command("bash", filepath.Join(r.dir, ".ci/release"), version)
 	cmd.Dir, cmd.Env = r.t.TempDir(), append(r.env, env...)
@@ -139,14 +139,13 @@ func TestReleaseScript_Refused(t *testing.T) {
 	}
 }
 
-// TestReleaseScript_Undone checks that nothing of a release is left, whichever step
-// fails.
+// TestReleaseScript_Undone checks that nothing of a release is left if a step fails.
 func TestReleaseScript_Undone(t *testing.T) {
 	t.Parallel()
 	for name, prepare := range map[string]func(r *releasing){
-		"second tag": func(r *releasing) { r.git("update-ref", "refs/tags/inside/v1.2.3/x", "HEAD") },
-		"commit":     func(r *releasing) { r.write(".git/hooks/pre-commit", "#!/bin/sh\nexit 1\n") },
-		"heading": func(r *releasing) {
+		"second tag":     func(r *releasing) { r.git("update-ref", "refs/tags/inside/v1.2.3/x", "HEAD") },
+		"refused commit": func(r *releasing) { r.write(".git/hooks/pre-commit", "#!/bin/sh\nexit 1\n") },
+		"another heading": func(r *releasing) {
 			r.write("CHANGELOG.md", "# Changelog\n\n## [Unreleased] \n\n- A kit.\n")
 			r.git("commit", "-qam", "Another heading")
 		},

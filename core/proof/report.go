@@ -67,8 +67,8 @@ func (r *record) fault() error {
 	return errors.Join(all...)
 }
 
-// reported lists the names of the parts for which tests reported facts, the program's parts
-// first.
+// reported lists the names of the parts for which tests reported facts, the program's
+// parts first.
 func (r *record) reported() []string {
 	var names []string
 	for _, p := range parts {
@@ -84,7 +84,6 @@ func (r *record) reported() []string {
 	})
 }
 
-// report returns the report as Markdown.
 func (r *record) report(mutants []mutant) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Proof report\n\nWritten by `make proof`; [PROOF.md](../PROOF.md) says what each hazard is and how to run and replay a test.\n\n%s\n", r.summary())
@@ -110,7 +109,6 @@ func (r *record) report(mutants []mutant) string {
 	return b.String()
 }
 
-// summary returns a summary in a few sentences.
 func (r *record) summary() string {
 	passed, failed, skipped := 0, 0, 0
 	for _, res := range r.Results {
@@ -129,7 +127,7 @@ func (r *record) conditions(b *strings.Builder) {
 	}
 	switch {
 	case r.Race && r.Long:
-		race = "with the race detector but for the simulation"
+		race = "with the race detector except for the simulation"
 	case r.Race:
 		race = "with the race detector"
 	}

@@ -44,7 +44,6 @@ type result struct {
 	Took                    time.Duration
 }
 
-// The names of a run's files.
 const (
 	tallyFile  = "tally.jsonl"
 	recordFile = "record.json"
@@ -120,7 +119,6 @@ func (r *record) run(picked []part, dir string, out io.Writer) (err error) {
 	return r.load(dir)
 }
 
-// arguments returns the arguments of go test for a package of p.
 func (r *record) arguments(p part, pkg string) ([]string, error) {
 	run := "."
 	if p.trials {
@@ -131,7 +129,8 @@ func (r *record) arguments(p part, pkg string) ([]string, error) {
 	}
 	args := []string{"-run", run}
 	if r.Race && !(p.swift && r.Long) {
-		args = append(args, "-race", "-gcflags=modernc.org/...=-race=false") // as in the Makefile
+		// as in the Makefile
+		args = append(args, "-race", "-gcflags=modernc.org/...lib...=-race=false")
 	}
 	if p.wide {
 		args = append(args, "-parallel", strconv.Itoa(2*r.CPUs))
@@ -140,7 +139,7 @@ func (r *record) arguments(p part, pkg string) ([]string, error) {
 }
 
 // trials returns the pattern of the tests in the directory dir that call Trials,
-// AllTrials or ProofOnly of package tally.
+// AllTrials, ProofOnly or ProofOrMatrix of package tally.
 func trials(dir string) (string, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
 	if err != nil {
@@ -148,7 +147,7 @@ func trials(dir string) (string, error) {
 	}
 	var names []string
 	for _, name := range files {
-		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
 		if err != nil {
 			return "", err
 		}
@@ -174,7 +173,7 @@ func asks(f *ast.FuncDecl) (found bool) {
 	ast.Inspect(f, func(n ast.Node) bool {
 		if sel, ok := n.(*ast.SelectorExpr); ok {
 			pkg, _ := sel.X.(*ast.Ident)
-			found = found || pkg != nil && pkg.Name == "tally" && slices.Contains([]string{"Trials", "AllTrials", "ProofOnly"}, sel.Sel.Name)
+			found = found || pkg != nil && pkg.Name == "tally" && slices.Contains([]string{"Trials", "AllTrials", "ProofOnly", "ProofOrMatrix"}, sel.Sel.Name)
 		}
 		return true
 	})
@@ -247,7 +246,6 @@ func (res *result) read(in io.Reader, out io.Writer) {
 	}
 }
 
-// load reads the files of a run from dir.
 func (r *record) load(dir string) error {
 	text, err := os.ReadFile(filepath.Join(dir, recordFile))
 	if err != nil {
@@ -274,7 +272,6 @@ func (r *record) load(dir string) error {
 	return nil
 }
 
-// versions returns the versions of Go and of the kit's dependencies.
 func versions() map[string]string {
 	v := map[string]string{"Go": strings.TrimPrefix(runtime.Version(), "go")}
 	for name, module := range map[string]string{

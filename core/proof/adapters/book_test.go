@@ -10,7 +10,6 @@ import (
 	"github.com/lockkit/lockkit/core/proof/tally"
 )
 
-// passedOn is the name of the count of holds that were passed on.
 const passedOn = "passed on"
 
 // book adds up the facts of all trials.
@@ -41,10 +40,10 @@ func newBook(t *testing.T) *book {
 			least += n
 		}
 		if !t.Failed() && least < b.facts.Runs {
-			t.Errorf("vacuous: %d events in %d trials", least, b.facts.Runs)
+			t.Errorf("test setup: %d events in %d trials", least, b.facts.Runs)
 		}
 		if !t.Failed() && b.facts.Faults["rush"] > 0 && b.facts.Outcomes[passedOn] < b.facts.Faults["rush"]/4 {
-			t.Errorf("vacuous: %d holds were passed on in %d rushes", b.facts.Outcomes[passedOn], b.facts.Faults["rush"])
+			t.Errorf("test setup: %d holds were passed on in %d rushes", b.facts.Outcomes[passedOn], b.facts.Faults["rush"])
 		}
 		t.Logf("%d trials, events %v, outcomes %v, violations %v, expected %v",
 			b.facts.Runs, b.facts.Faults, b.facts.Outcomes, b.facts.Violations, b.facts.Expected)
@@ -53,7 +52,6 @@ func newBook(t *testing.T) *book {
 	return b
 }
 
-// trial adds the facts of one trial.
 func (b *book) trial(event string, happened bool, outcomes, violations, expected map[string]int, grants int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -101,7 +101,6 @@ func (f *ginFront) call(ctx context.Context, r request) answer {
 	return a
 }
 
-// outcome returns the outcome that a response shows.
 func (f *ginFront) outcome(resp *http.Response, body string) outcome {
 	is := func(status int, problems ...string) bool {
 		if resp.StatusCode != status || len(problems) == 0 {
@@ -143,7 +142,6 @@ func (f *ginFront) stop() <-chan struct{} {
 	return stopped
 }
 
-// awaitRefusal waits until connections to addr are refused.
 func awaitRefusal(s *stage, addr string) {
 	testserver.Eventually(s.t, patience, "connections are refused", func() bool {
 		conn, err := net.Dial("tcp", addr)

@@ -136,7 +136,6 @@ func (f *grpcFront) call(ctx context.Context, r request) answer {
 	return a
 }
 
-// talk sends one message on a stream and receives the reply.
 func (f *grpcFront) talk(ctx context.Context, order string, reply *wrapperspb.StringValue) (header, trailer metadata.MD, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -156,7 +155,6 @@ func (f *grpcFront) talk(ctx context.Context, order string, reply *wrapperspb.St
 	return header, both.Trailer(), err
 }
 
-// outcome returns the outcome that a response shows.
 func (f *grpcFront) outcome(s *status.Status, header, trailer metadata.MD) outcome {
 	reason, hints := "", 0
 	for _, detail := range s.Details() {

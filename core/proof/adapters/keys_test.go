@@ -50,7 +50,6 @@ func (s *stage) freed() {
 	testserver.Eventually(s.t, patience, "no key is held or waited for", func() bool { return !s.has("h:", "k:", "w") })
 }
 
-// held reports whether a key of the trial is held.
 func (s *stage) held() bool {
 	s.t.Helper()
 	return s.has("h:", "k:")

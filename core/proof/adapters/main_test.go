@@ -1,6 +1,6 @@
-// Package adapters_test runs one table of faults on all adapters: a gin service, a gRPC
-// service with a unary method and one with a stream, and an asynq server. Each has real
-// connections, and its locks are in a real redis-server.
+// Package adapters_test runs one table of faults on four services: a gin service, a
+// gRPC service with a unary method and one with a stream, and an asynq server. Each has
+// real connections, and its locks are in a real redis-server.
 //
 // Evidence from outside of the kit decides each trial: a resource that records when each
 // run began and compares tokens, the state in the server, the client's response, and the
@@ -60,7 +60,6 @@ func trials() int {
 	return 5
 }
 
-// within receives from ch, or fails the test after patience.
 func within[T any](t *testing.T, what string, ch <-chan T) (v T) {
 	t.Helper()
 	select {

@@ -10,13 +10,13 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// An outcome is the result of a request as its client sees it.
+// outcome is the result of a request as its client sees it.
 type outcome string
 
 const (
 	done        outcome = "done"        // the handler's response
 	replayed    outcome = "replayed"    // an earlier run's response; for a task: done without a run
-	busy        outcome = "busy"        // the key is busy, and the response has a time for the retry
+	busy        outcome = "busy"        // the key is busy, and the response has a time for a retry
 	gone        outcome = "gone"        // the client did not wait for the response
 	timeout     outcome = "timeout"     // the request's timeout
 	crashed     outcome = "crashed"     // the service's response to a panic
@@ -24,7 +24,7 @@ const (
 	refused     outcome = "refused"     // the rule is invalid
 )
 
-// A cell has the expected effects of an event on one adapter. The event hits the first
+// cell has the expected effects of an event on one adapter. The event hits the first
 // request. Then the same request is sent again, to another replica.
 type cell struct {
 	adapter, event string
@@ -37,7 +37,7 @@ type cell struct {
 // ends reports whether the first handler's context may be done with this cause.
 func (c cell) ends(cause error) bool {
 	if c.cause == deadline && (c.adapter == "unary" || c.adapter == "stream") && cause == canceled {
-		return true // the client's clock expired first, and the client notified the server
+		return true // the client's timeout expired first, and the client notified the server
 	}
 	return errors.Is(cause, c.cause)
 }
@@ -56,7 +56,7 @@ var (
 	closed   = core.ErrClosed
 )
 
-// table lists the cells. asynq delivers a task again if the task was cancelled or timed
+// table lists the cells. asynq delivers a task again if the task was canceled or timed
 // out, or if its handler panicked. Such a task has a second run, unless Idempotent has
 // stored its result.
 var table = []cell{
@@ -133,8 +133,8 @@ var scenes = map[string]func(*stage) answer{
 	"late shutdown": shutdown,
 }
 
-// TestAdapters checks every adapter under every fault: the client's response, the number
-// of effects, the cause in the handler's context, and the state of the key. Every second
+// TestAdapters checks each cell of the table: the client's response, the number of
+// effects, the cause in the handler's context, and the state of the key. Every second
 // trial also uses Idempotent, if the adapter has it. Each trial of a replay uses
 // Idempotent. Each key must have an expiry, and no key may be left at the end: hazards
 // 25 and 51.
@@ -149,7 +149,7 @@ func TestAdapters(t *testing.T) {
 			}
 			for n := 1; n <= trials(); n++ {
 				idempotent := c.lock == then{} || c.once != then{} && n%2 == 0
-				t.Run(fmt.Sprintf("%s/%s/trial %d", adapter, c.event, n), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%s %s trial %d", adapter, c.event, n), func(t *testing.T) {
 					t.Parallel()
 					s := newStage(t, book, c, open, n, idempotent)
 					s.server, s.queue = server, queue

@@ -12,8 +12,8 @@ import (
 )
 
 // resource is the data that the handlers change. Each order has its own resource. The
-// resource records the start of each run, and refuses a write with a token lower than the
-// highest token it has seen.
+// resource records the start of each run, and refuses a write after a write with a
+// higher token.
 type resource struct {
 	mu      sync.Mutex
 	runs    []*run
@@ -41,7 +41,6 @@ type run struct {
 // text returns the response of a run. It contains no secret.
 func (r *run) text() string { return fmt.Sprintf("run %d", r.n) }
 
-// ended waits until the handler's context is done, for at most patience.
 func (r *run) ended() {
 	select {
 	case <-r.ctx.Done():
@@ -104,14 +103,12 @@ func (x *resource) write(r *run) bool {
 	return true
 }
 
-// seen returns the numbers of runs, effects and refused writes.
 func (x *resource) seen() (runs, effects, refused int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return len(x.runs), x.effects, x.refused
 }
 
-// all returns the runs.
 func (x *resource) all() []run {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// disconnect makes the client disconnect during the run. For a task, the producer closes
-// its connection and the task is cancelled.
+// disconnect makes the client disconnect during the run. For a task, the producer
+// closes its connection and the task is canceled.
 func disconnect(s *stage) answer {
 	s.first = func(r *run) (string, error) {
 		s.write(r)

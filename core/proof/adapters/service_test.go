@@ -35,10 +35,9 @@ type front interface {
 	// stop starts the shutdown, and returns when the shutdown has certainly begun. The
 	// returned channel is closed when the shutdown is complete.
 	stop() <-chan struct{}
-	// redelivered waits until n requests have found their key busy, if the adapter
-	// redelivers such requests without the client's action.
+	// redelivered waits until n requests have found their key busy. It returns at once
+	// if the adapter does not redeliver such requests itself.
 	redelivered(n int)
-	// close stops the server and the client.
 	close()
 }
 
@@ -50,7 +49,6 @@ var fronts = map[string]func(*service) front{
 	"task":   serveTasks,
 }
 
-// request is a client's request.
 type request struct {
 	order, key string
 	timeout    time.Duration   // 0: none
@@ -101,7 +99,6 @@ func (s *spied) Acquire(ctx context.Context, c store.Claim) (store.Grant, error)
 	return s.Store.Acquire(ctx, c)
 }
 
-// events collects the events of an observer.
 type events struct {
 	mu  sync.Mutex
 	all []core.Event
@@ -113,7 +110,6 @@ func (e *events) Observe(_ context.Context, event core.Event) {
 	e.all = append(e.all, event)
 }
 
-// count returns the number of events of a kind.
 func (e *events) count(kind core.Kind) (n int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -138,7 +134,6 @@ func (e *events) waited(least time.Duration) (n int) {
 	return n
 }
 
-// said returns the texts of the events.
 func (e *events) said() (all []string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

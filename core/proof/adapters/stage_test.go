@@ -60,7 +60,6 @@ func newStage(t *testing.T, b *book, c cell, open func(*service) front, n int, i
 	}
 }
 
-// want returns the table's expectation for this trial.
 func (s *stage) want() then {
 	if s.idempotent {
 		return s.cell.once
@@ -68,7 +67,6 @@ func (s *stage) want() then {
 	return s.cell.lock
 }
 
-// run plays the trial and checks the outcome.
 func (s *stage) run() {
 	if s.ttl = long; s.cell.cause == lost {
 		s.ttl = short
@@ -89,7 +87,7 @@ func (s *stage) run() {
 	})
 	got := scenes[s.cell.event](s)
 	if !s.happened {
-		s.t.Errorf("vacuous: no %s happened", s.cell.event)
+		s.t.Errorf("test setup: no %s happened", s.cell.event)
 	}
 	want := s.want()
 	s.freed()
@@ -141,7 +139,7 @@ func (s *stage) wrong(kind string, n int, format string, args ...any) {
 	}
 }
 
-// work handles a request for every adapter.
+// work handles a request, whatever the adapter.
 func (s *stage) work(ctx context.Context, service string) (string, error) {
 	s.mu.Lock()
 	forgets := s.forgets
@@ -169,12 +167,10 @@ func (s *stage) wait(r *run, until <-chan struct{}) {
 	}
 }
 
-// ask sends the request to a replica and waits for the outcome.
 func (s *stage) ask(to *service) answer {
 	return within(s.t, "a request is answered", s.send(s.t.Context(), to))
 }
 
-// send sends the request to a replica. The client disconnects when ctx is done.
 func (s *stage) send(ctx context.Context, to *service) <-chan answer {
 	answers, request := make(chan answer, 1), s.request
 	go func() {
@@ -187,14 +183,13 @@ func (s *stage) send(ctx context.Context, to *service) <-chan answer {
 	return answers
 }
 
-// close stops the replicas.
 func (s *stage) close() {
 	s.a.close()
 	s.b.close()
 }
 
 // shown returns the secrets that answers and events contain: parts of keys, owners and
-// tokens. An answer is everything that the client can see.
+// tokens.
 func (s *stage) shown() []string {
 	secrets := map[string]string{s.request.order: "a key", s.request.key: "an idempotency key", s.prefix: "a prefix"}
 	for _, r := range s.all() {

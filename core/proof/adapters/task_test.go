@@ -86,7 +86,7 @@ func (f *taskFront) pay(ctx context.Context, t *asynq.Task) error {
 }
 
 // call enqueues a task, and waits until the task is completed or archived. If ctx is
-// done earlier, the task is cancelled.
+// done earlier, the task is canceled.
 func (f *taskFront) call(ctx context.Context, r request) answer {
 	opts := []asynq.Option{asynq.Queue(f.queue), asynq.MaxRetry(20), asynq.Timeout(10 * time.Minute), asynq.Retention(time.Hour)}
 	if r.timeout > 0 {
@@ -124,7 +124,6 @@ func (f *taskFront) call(ctx context.Context, r request) answer {
 	return a
 }
 
-// outcome returns the outcome of a task.
 func (f *taskFront) outcome(info *asynq.TaskInfo) outcome {
 	f.mu.Lock()
 	defer f.mu.Unlock()

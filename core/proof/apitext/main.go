@@ -117,7 +117,6 @@ func declared(files *token.FileSet, d ast.Decl) (texts []string, err error) {
 	return texts, nil
 }
 
-// ofExported reports whether the type of a receiver is exported.
 func ofExported(t ast.Expr) bool {
 	switch t := t.(type) {
 	case *ast.StarExpr:

@@ -42,6 +42,17 @@ func (w *worker) lead(o order) {
 	w.say(failed(o.ID, "left", err))
 }
 
+// Observe reports that a campaign of the worker waits for the leader. A process that has
+// resigned also looks at the key, which is no campaign.
+func (w *worker) Observe(_ context.Context, e core.Event) {
+	w.mu.Lock()
+	candidate := w.chair != nil
+	w.mu.Unlock()
+	if candidate && e.Kind == core.Busy && e.Name != "leader-look" {
+		w.say(report{Kind: "campaigning", At: mono()})
+	}
+}
+
 func (w *worker) resign(o order) {
 	w.mu.Lock()
 	chair := w.chair

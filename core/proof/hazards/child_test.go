@@ -78,7 +78,6 @@ func newChildOn(t testing.TB, host *testserver.Host, p plan, env ...string) *chi
 	return c
 }
 
-// read collects the reports until the process ends.
 func (c *child) read(out io.Reader) {
 	in := json.NewDecoder(out)
 	for {
@@ -96,7 +95,7 @@ func (c *child) read(out io.Reader) {
 	close(c.gone)
 }
 
-// send sends o to the process and returns its number.
+// send sends o to the process and returns the order's ID.
 func (c *child) send(o order) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -121,7 +120,6 @@ func (c *child) find(id int, kinds ...string) (report, bool, <-chan struct{}) {
 	return report{}, false, c.changed
 }
 
-// await waits for the first report of one of these kinds on an order.
 func (c *child) await(id int, kinds ...string) report {
 	c.t.Helper()
 	timeout := time.NewTimer(patience)
@@ -144,7 +142,6 @@ func (c *child) await(id int, kinds ...string) report {
 	}
 }
 
-// all returns every report of this kind so far.
 func (c *child) all(kind string) []report {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -157,8 +154,8 @@ func (c *child) all(kind string) []report {
 	return all
 }
 
-// acquire makes the child acquire a lock, and returns the ID and the report of the order
-// that was granted. It fails the test if the child is not granted the lock.
+// acquire makes the child acquire a lock, and returns the ID and the report of the
+// order that was granted.
 func (c *child) acquire(o order) (int, report) {
 	c.t.Helper()
 	o.Op = "acquire"
@@ -212,7 +209,6 @@ func stands(pid int) bool {
 	return true
 }
 
-// kill kills the process, and returns when the process has exited.
 func (c *child) kill() {
 	_ = c.cmd.Process.Kill()
 	<-c.gone

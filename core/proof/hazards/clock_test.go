@@ -24,24 +24,25 @@ import (
 func TestServerClock(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
-	// hazard 19. By a minute: the holder is notified by its next extension, and only
-	// its token keeps its writes out.
-	t.Run("set forward (limit)", forward)
-	// hazard 20. By an hour: the key of a dead holder is taken over in time.
-	t.Run("set back, dead holder", back)
-	// hazard 20. By an hour: a living holder keeps its key until its release.
-	t.Run("set back, living holder", backAlive)
+	// hazard 19. The clock is set forward by a minute. The holder is notified by its
+	// next extension, and only its token keeps its writes out.
+	t.Run("limit of clock set forward", forward)
+	// hazard 20. The clock is set back by an hour. The key of a dead holder is taken
+	// over in time.
+	t.Run("set back with dead holder", back)
+	// hazard 20. The clock is set back by an hour. A living holder keeps its key until
+	// its release.
+	t.Run("set back with living holder", backAlive)
 	// hazards 20 and 34
-	t.Run("set back, absent key (limit)", tokenBack)
+	t.Run("limit of absent key", tokenBack)
 	// hazard 20
-	t.Run("set back, plain key (limit)", backPlain)
+	t.Run("limit of plain key", backPlain)
 }
 
-// These are counts of trials, overlaps, and accepted and refused stale writes, for the
-// proof's report.
+// takeovers counts trials, overlaps, and stale writes that were accepted (stale) or
+// refused, for the proof's report.
 type takeovers struct{ trials, overlaps, stale, refused atomic.Int64 }
 
-// note reports the counts after all trials.
 func (s *takeovers) note(t *testing.T, fault string) {
 	t.Cleanup(func() {
 		n := int(s.trials.Load())
@@ -52,7 +53,7 @@ func (s *takeovers) note(t *testing.T, fault string) {
 			Outcomes:   map[string]int{"stale writes refused": int(s.refused.Load())},
 		})
 		if !t.Failed() && s.refused.Load() < s.trials.Load() {
-			t.Errorf("vacuous: %d stale writes were tried in %d trials", s.refused.Load(), n)
+			t.Errorf("test setup: %d stale writes were tried in %d trials", s.refused.Load(), n)
 		}
 	})
 }
@@ -72,12 +73,13 @@ func (s *takeovers) usurp(t *testing.T, lease *core.Lease, ttl time.Duration, ri
 	if reg.write(lease.Token(), "holder") {
 		t.Errorf("the register took the stale write: token %d after %d", lease.Token(), rival.Token())
 		s.stale.Add(1)
+	} else {
+		s.refused.Add(1)
 	}
-	s.refused.Add(1)
 	end := ended(t, lease)
 	wantLost(t, lease)
-	// Without a failed extension, the lease would be trusted for at least two thirds of
-	// the TTL.
+	// Without a failed extension, the lease would be trusted for more than 5/9 of the
+	// TTL.
 	if took := ms(vanished, end); took > ttl*5/9 {
 		t.Errorf("the holder was notified after %v, its lease is %v long", took, ttl)
 	}
@@ -149,7 +151,8 @@ func back(t *testing.T) {
 		if granted < expiry {
 			t.Errorf("the key was taken over %v before the lease was over", ms(granted, expiry))
 		}
-		// The server corrects the deadline at the waiter's first request.
+		// The server corrects the hold's deadline at the waiter's first request after
+		// the step.
 		if took := ms(killed, granted); took > ttl+2*pollCap+slack {
 			t.Errorf("the key was taken over %v after the crash", took)
 		}
@@ -158,7 +161,8 @@ func back(t *testing.T) {
 		}
 		wantHeld(t, lease)
 		release(t, lease)
-		// The key stays until the clock has passed its token.
+		// The key stays until the clock, which was set back, has passed the key's last
+		// token.
 		everyKeyEnds(t, asks, time.Hour+max(ttl, store.WaiterLife))
 	})
 }
@@ -189,7 +193,7 @@ func backAlive(t *testing.T) {
 		})
 		testserver.Eventually(t, patience, "a claim waits", func() bool { return asks.waiters(key) == 1 })
 		clock.Step(-time.Hour)
-		// This is longer than a lease lasts without extensions.
+		// Without extensions, the lease would end during this guard.
 		s.Until = guard(lease, 3*ttl/2, func() {})
 		wantHeld(t, lease)
 		oracle.add(s)
@@ -208,14 +212,13 @@ func tokenBack(t *testing.T) {
 	first := acquire(t, l, "absent")
 	release(t, first)
 	if n := len(inspect(t, server).scan("lk2:")); n != 0 {
-		t.Fatalf("vacuous: %d keys are left", n)
+		t.Fatalf("test setup: %d keys are left", n)
 	}
 	clock.Step(-time.Hour)
 	next := acquire(t, l, "absent")
 	if next.Token() >= first.Token() {
 		t.Errorf("token %d after %d; if this is prevented now, the documentation promises too little", next.Token(), first.Token())
 	}
-	// From here on the tokens grow again.
 	release(t, next)
 	if again := acquire(t, l, "absent"); again.Token() <= next.Token() {
 		t.Errorf("token %d after %d", again.Token(), next.Token())
@@ -247,8 +250,8 @@ func backPlain(t *testing.T) {
 	tally.Note(t, tally.Facts{Part: "limits", Runs: 1, Faults: map[string]int{"clock set back": 1}, Expected: map[string]int{"stuck waiters": 1}})
 }
 
-// hazard 21. TestPromotedClock checks the limit of a replica whose clock differs from
-// the master's. The test expects two holders, which the token distinguishes.
+// TestPromotedClock checks the limit of a replica whose clock differs from the master's
+// (hazard 21). The test expects two holders, which the token distinguishes.
 func TestPromotedClock(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
@@ -282,7 +285,7 @@ func TestPromotedClock(t *testing.T) {
 		defer store.Close()
 		testserver.Eventually(t, patience, "a check says that the clock is ahead", func() bool {
 			err := store.Check(t.Context())
-			return err != nil && strings.Contains(err.Error(), "its clock is 40s ahead")
+			return err != nil && strings.Contains(err.Error(), "its clock is 40 s ahead")
 		})
 	})
 }

@@ -17,7 +17,8 @@ import (
 )
 
 const (
-	// pollCap is the maximum time that a waiter sleeps between two requests.
+	// pollCap is greater than the pause of a waiter between two requests, if at most 40
+	// claims wait for the key (pollEvery in core/times.go, plus a tenth).
 	pollCap = 2300 * time.Millisecond
 	// slack allows for a machine that is busy with other tests.
 	slack = 5 * time.Second
@@ -42,7 +43,8 @@ func TestCrash(t *testing.T) {
 		server.Do("DEBUG", "SET-ACTIVE-EXPIRE", "0")
 		takeOver(t, server, "expired", 10)
 	})
-	// hazard 42. The waiter behind the head is granted the key when the place has expired.
+	// hazard 42. The waiter behind the dead head is granted the key when the head's
+	// place has expired.
 	t.Run("dead head of a fair queue", func(t *testing.T) {
 		t.Parallel()
 		trials(t, count(100), func(t *testing.T, n int) { deadHead(t, server, fmt.Sprintf("head:%d", n)) })
@@ -58,7 +60,7 @@ func TestCrash(t *testing.T) {
 				t.Fatalf("%d of 100 locks were refused", held.Count["refused"])
 			}
 			if held := len(asks.scan(prefix)); held != 100 {
-				t.Fatalf("vacuous: %d keys are held", held)
+				t.Fatalf("test setup: %d keys are held", held)
 			}
 			start := mono()
 			c.signal(syscall.SIGTERM)
@@ -143,11 +145,12 @@ func deadHead(t *testing.T, server *testserver.Redis, key string) {
 	}
 }
 
-// hazard 25
+// TestKeysExpire kills clients at any time, and checks that no key lacks an expiry
+// (hazard 25).
 func TestKeysExpire(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
-	// No key is ever without an expiry.
+	// No look finds a key without an expiry.
 	t.Run("clients killed at any time", func(t *testing.T) {
 		t.Parallel()
 		const ttl = 2 * time.Second
@@ -186,14 +189,13 @@ func TestKeysExpire(t *testing.T) {
 		}
 		t.Logf("%d looks, %d keys", looks, seen)
 		if seen < looks/4 {
-			t.Errorf("vacuous: %d keys in %d looks", seen, looks)
+			t.Errorf("test setup: %d keys in %d looks", seen, looks)
 		}
 	})
 }
 
-// everyKeyEnds reads the TTLs of all keys. It fails the test for each key without a TTL,
-// or whose TTL exceeds the limit most by more than a second. It returns the number of
-// keys.
+// everyKeyEnds reads the TTLs of all keys. It fails the test for each key without a
+// TTL, or whose TTL exceeds the limit most by more than a second.
 func everyKeyEnds(t *testing.T, asks inspector, most time.Duration) int {
 	t.Helper()
 	keys := asks.scan("")
@@ -215,7 +217,6 @@ func everyKeyEnds(t *testing.T, asks inspector, most time.Duration) int {
 	return len(keys)
 }
 
-// scan lists all keys with a prefix.
 func (i inspector) scan(prefix string) []string {
 	i.t.Helper()
 	var all []string

@@ -22,7 +22,7 @@ func TestCrowd(t *testing.T) {
 	t.Run("waiters of 8 processes", fairProcesses)
 	t.Run("goroutines of one process", fairGoroutines)
 	t.Run("requests of 200 waiters", quietWaiters)
-	t.Run("hold 10,000 locks", manyLocks)
+	t.Run("hold 10000 locks", manyLocks)
 }
 
 func fairProcesses(t *testing.T) {
@@ -31,7 +31,6 @@ func fairProcesses(t *testing.T) {
 	server := testserver.StartRedis(t)
 	asks := inspect(t, server)
 	oracle := newOracle(t, processes*each*10)
-	// All children wait before the first child is served.
 	gate := acquire(t, newLocker(t, server.Addr), key)
 	children, loops := make([]*child, processes), make([]int, processes)
 	for i := range children {
@@ -97,7 +96,8 @@ func fairGoroutines(t *testing.T) {
 				}
 				mu.Lock()
 				order = append(order, i)
-				// The other goroutines may still wait for the answers to their releases.
+				// Other goroutines may still wait for the answers to their releases,
+				// and then do not count as waiting.
 				alone = append(alone, waiting.Load() < goroutines/4)
 				mu.Unlock()
 				if err := lease.Release(context.Background()); err != nil {
@@ -174,26 +174,26 @@ func quietWaiters(t *testing.T) {
 		}
 		return polling == processes
 	})
-	from := mono()
+	from, asked, others := mono(), 0, 0
 	time.Sleep(seconds * time.Second)
-	until := mono()
-	asked, others := 0, 0
-	for _, c := range s.tap.allCalls() {
-		if c.At < from || c.At > until {
-			continue
+	var until int64
+	testserver.Eventually(t, patience, "they continue to poll", func() bool {
+		until, asked, others = mono(), 0, 0
+		for _, c := range s.tap.allCalls() {
+			if c.At < from || c.At > until {
+				continue
+			}
+			if name, _, _ := c.script(); name == "acquire" {
+				asked++
+			} else {
+				others++
+			}
 		}
-		if name, _, _ := c.script(); name == "acquire" {
-			asked++
-		} else {
-			others++
-		}
-	}
+		return asked >= processes*(seconds-2)/2
+	})
 	most := processes * (int(time.Duration(until-from)/time.Second) + 1)
 	if asked > most || others > 0 {
 		t.Errorf("%d waiters asked %d times in %v, want at most %d, and made %d other calls", processes*each, asked, ms(from, until), most, others)
-	}
-	if asked < processes*(seconds-2)/2 {
-		t.Errorf("vacuous: they asked %d times", asked)
 	}
 	release(t, holder)
 	wg.Wait()
@@ -226,7 +226,7 @@ func manyLocks(t *testing.T) {
 		t.Errorf("there were up to %d goroutines", got["goroutines"])
 	}
 	if got["claims"] < 5*locks {
-		t.Errorf("vacuous: %d extensions of %d leases", got["claims"], locks)
+		t.Errorf("test setup: %d extensions of %d leases", got["claims"], locks)
 	}
 	if got["claims"] < 50*got["calls"] {
 		t.Errorf("%d extensions took %d calls", got["claims"], got["calls"])

@@ -11,7 +11,7 @@ import (
 )
 
 // TestDeletedKeys deletes keys while they are held. An extension is due every 4 s.
-// Without an answer, the leases would last for more than 11 s.
+// Without an answer to the extension, the leases would last for more than 11 s.
 func TestDeletedKeys(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()

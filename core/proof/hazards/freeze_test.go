@@ -15,9 +15,10 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// freezes are ways in which a server stops answering for a while. Each begin returns when
-// the server has stopped answering. The function that begin returns waits for the end of
-// d, or of the server's sleep, and resumes a stopped server.
+// freezes are ways in which a server stops answering for a while. With "writes paused"
+// it still answers reads. Each begin returns when the server has stopped answering. The
+// function that begin returns waits for the end of d, or of the server's sleep, and
+// resumes a stopped server.
 var freezes = []struct {
 	name   string
 	trials int
@@ -69,8 +70,8 @@ func clientPause(what string) func(*testing.T, *testserver.Redis, time.Duration)
 	}
 }
 
-// hazards 23 and 24. TestFrozenServer checks that leases are lost in time and nothing is
-// granted while a server does not answer.
+// TestFrozenServer checks that leases are lost in time and no acquire succeeds while a
+// server does not answer (hazards 23 and 24).
 func TestFrozenServer(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
@@ -104,7 +105,6 @@ const (
 	frozenHolders = 4
 )
 
-// frozen is a server that freezes, and its holders.
 type frozen struct {
 	*site
 	asks    inspector
@@ -139,7 +139,7 @@ func (z *frozen) refused(t *testing.T) {
 	var wg sync.WaitGroup
 	for i, l := range z.lockers {
 		wg.Go(func() {
-			// This is long enough for a busy machine to send the request.
+			// A second is long enough for a busy machine to send the request.
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			_, err := l.Acquire(ctx, z.key(i)+":free", core.TTL(time.Minute))

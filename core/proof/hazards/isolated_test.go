@@ -13,9 +13,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// hazard 33. TestIsolatedMaster cuts a master off together with its clients, and the
-// sentinels choose another master. This is the limit of replication: each side grants the
-// key, and the token distinguishes the two holders. If a grant needs a replica, the
+// TestIsolatedMaster cuts a master off together with its clients, and the sentinels
+// choose another master (hazard 33). This is the limit of replication: each side grants
+// the key, and the token distinguishes the two holders. If a grant needs a replica, the
 // cut-off side grants nothing, or only for a few seconds.
 func TestIsolatedMaster(t *testing.T) {
 	testserver.RequireRedis(t)
@@ -24,11 +24,9 @@ func TestIsolatedMaster(t *testing.T) {
 	if os.Getenv("LONG") == "1" {
 		n = 10
 	}
-	// The isolated side grants nothing if a replica has to acknowledge.
-	t.Run("both sides grant (limit)", func(t *testing.T) {
+	t.Run("limit where both sides grant", func(t *testing.T) {
 		trials(t, n, bothSidesGrant)
 	})
-	// The isolated side grants for a few seconds only.
 	t.Run("min-replicas-to-write", func(t *testing.T) {
 		trials(t, n, minReplicas)
 	})
@@ -53,7 +51,6 @@ func isolate(t *testing.T, args ...string) *isolation {
 	addr := i.cluster.Nodes[0].Addr
 	i.plain = newChildOn(t, i.hosts[0], plan{Name: "cut off", Addr: addr})
 	i.acked = newChildOn(t, i.hosts[0], plan{Name: "cut off, with acknowledgement", Addr: addr, Replicas: 1})
-	// Before the partition, both clients are granted their locks.
 	i.before, _ = i.plain.acquire(order{Key: "before", TTL: isolatedTTL})
 	i.acked.acquire(order{Key: "before, acknowledged", TTL: isolatedTTL})
 	i.rival = lockerOf(t, testclient.Sentinel(t, i.cluster.Without(0)), nil)
@@ -66,11 +63,10 @@ func (i *isolation) failedOver(t *testing.T) {
 	rest := i.cluster.Without(0)
 	old := i.cluster.Nodes[0]
 	if now := rest.AwaitFailover(old); now == old {
-		t.Fatal("vacuous: there is no other master")
+		t.Fatal("test setup: there is no other master")
 	}
 }
 
-// try makes the child try to acquire a lock once.
 func (c *child) try(o order) (id int, r report) {
 	c.t.Helper()
 	o.Op, o.Try = "acquire", true
@@ -121,7 +117,7 @@ func bothSidesGrant(t *testing.T, _ int) {
 		t.Errorf("the register took the stale write: token %d after %d", holder.Token, rival.Token())
 	}
 
-	// On each side, the last holder has the newest token.
+	// The later of two grants has the newer token, even on the cut-off side.
 	first := acquire(t, i.rival, "order:3", core.TTL(isolatedTTL))
 	_, last := i.plain.acquire(order{Key: "order:3", TTL: isolatedTTL})
 	reg = newRegister(t)

@@ -14,8 +14,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// hazard 63. TestLeader runs elections among processes that die, stop, are cut off,
-// resign and are replaced.
+// TestLeader runs elections among processes that die, stop, are cut off, resign and are
+// replaced (hazard 63).
 func TestLeader(t *testing.T) { // not parallel: dozens of processes starve tests with short leases
 	t.Run("on Redis", func(t *testing.T) {
 		testserver.RequireRedis(t)
@@ -38,7 +38,6 @@ func TestLeader(t *testing.T) { // not parallel: dozens of processes starve test
 	})
 }
 
-// electorate contains the server and the parameters of elections.
 type electorate struct {
 	addr   string
 	trials int           // trials of each scene
@@ -47,7 +46,7 @@ type electorate struct {
 }
 
 func elections(t *testing.T, on electorate) {
-	// Another process leads when the lease has expired, and not before.
+	// Another process leads after the death of the leader, and not before.
 	t.Run("leader killed", func(t *testing.T) {
 		t.Parallel()
 		gaps := newGaps(t, "a leader was killed")
@@ -59,7 +58,7 @@ func elections(t *testing.T, on electorate) {
 			gaps.add(e.kill(first.who), e.await(2))
 		})
 	})
-	// When the process runs again, it does not report that it leads.
+	// When the paused leader runs again, it does not report that it leads.
 	t.Run("leader paused", func(t *testing.T) {
 		t.Parallel()
 		bit := newBites(t, "a leader was stopped for longer than its lease", count(on.trials)*8/10)
@@ -106,11 +105,12 @@ func elections(t *testing.T, on electorate) {
 		t.Parallel()
 		gaps := newGaps(t, "a leader resigned")
 		trials(t, count(on.trials), func(t *testing.T, n int) {
-			e := newElection(t, on.addr, fmt.Sprintf("resigned:%d", n), 10*time.Second)
+			e := newElection(t, on.addr, fmt.Sprintf("resigned:%d", n), time.Minute)
 			e.join("a", "b")
 			before := e.await(1)
 			for terms := 2; terms < 6; terms++ {
-				time.Sleep(rand.N(time.Second)) // time for the other process to campaign again
+				e.awaitCampaign(before.who)
+				time.Sleep(rand.N(time.Second)) // a random moment of the term
 				c := e.member(before.who)
 				c.send(order{Op: "resign"})
 				next := e.await(terms)
@@ -156,7 +156,6 @@ func elections(t *testing.T, on electorate) {
 // lingers is the time for which the work continues after its term.
 const lingers = 20 * time.Millisecond
 
-// election is a group of processes that take part in one election.
 type election struct {
 	t      *testing.T
 	addr   string
@@ -199,7 +198,6 @@ func newElection(t *testing.T, addr, key string, ttl time.Duration) *election {
 	return e
 }
 
-// join starts processes, and returns when they take part in the election.
 func (e *election) join(names ...string) {
 	e.t.Helper()
 	for _, name := range names {
@@ -259,14 +257,34 @@ func (e *election) latest() turn {
 	return all[len(all)-1]
 }
 
-// await waits until the nth term has begun, and returns the term.
 func (e *election) await(n int) turn {
 	e.t.Helper()
 	testserver.Eventually(e.t, patience, fmt.Sprintf("term %d begins", n), func() bool { return len(e.begun()) >= n })
 	return e.begun()[n-1]
 }
 
-// last waits for a report of this kind, and returns the latest one.
+// awaitCampaign waits until the process that does not lead campaigns: for the first
+// time, or again after its last term.
+func (e *election) awaitCampaign(leader string) {
+	e.t.Helper()
+	testserver.Eventually(e.t, patience, "the other process campaigns", func() bool {
+		for name, c := range e.members {
+			if name != leader && c.latest("campaigning") > c.latest("term") {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+func (c *child) latest(kind string) int64 {
+	all := c.all(kind)
+	if len(all) == 0 {
+		return 0
+	}
+	return all[len(all)-1].At
+}
+
 func (c *child) last(kind string) report {
 	c.t.Helper()
 	testserver.Eventually(c.t, patience, kind, func() bool { return len(c.all(kind)) > 0 })
@@ -294,7 +312,6 @@ func newGaps(t *testing.T, what string) *gaps {
 	return g
 }
 
-// add records the gap from the given time until the start of a term.
 func (g *gaps) add(from int64, until turn) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -60,7 +60,7 @@ func lostAcquire(t *testing.T, r *rig, n int) {
 	fault := r.inject("acquire", lossOf(n))
 	lease := acquire(t, r.locker, r.key, core.TTL(6*time.Second))
 	if r.proxy.Times(fault) != 1 {
-		t.Fatal("vacuous: no reply was lost")
+		t.Fatal("test setup: no reply was lost")
 	}
 	if holds := r.asks.holds(r.key); holds != 1 || lease.Token() != last+store.TokenStep {
 		t.Errorf("%d holds and token %d, want one and %d", holds, lease.Token(), last+store.TokenStep)
@@ -100,7 +100,7 @@ func lateAcquire(t *testing.T, r *rig, _ int) {
 		t.Errorf("our own lock was reported as busy: %v", err)
 	}
 	if r.asks.holds(r.key) != 1 {
-		t.Error("vacuous: the lock was given back through a partition")
+		t.Error("test setup: the lock was released through a partition")
 	}
 	r.proxy.Heal()
 	r.asks.awaitFree(r.key, 10*time.Second)
@@ -119,7 +119,7 @@ func overtakenAcquire(t *testing.T, r *rig, _ int) {
 	wantErr(t, "acquire", err, core.ErrUnavailable, context.Canceled)
 	r.tap.awaitCalls("release", r.key, 1)
 	if len(r.tap.calls("acquire", r.key)) != 0 {
-		t.Fatal("vacuous: the acquire was not late")
+		t.Fatal("test setup: the acquire was not late")
 	}
 	fault.Deliver()
 	r.tap.awaitCalls("acquire", r.key, 1)
@@ -135,7 +135,7 @@ func lostExtension(t *testing.T, r *rig, n int) {
 	r.tap.awaitCalls("extend", r.key, 4)
 	wantHeld(t, lease)
 	if r.proxy.Times(fault) != 1 || len(r.events.all(core.ExtendFailed)) == 0 {
-		t.Error("vacuous: no reply was lost")
+		t.Error("test setup: no reply was lost")
 	}
 	release(t, lease)
 	wantFree(t, r.direct, r.key)
@@ -157,7 +157,7 @@ func lostExtensions(t *testing.T, r *rig, n int) {
 		t.Errorf("the lease was trusted for %v, although nothing confirmed an extension", got)
 	}
 	if r.proxy.Times(fault) < 2 {
-		t.Error("vacuous: fewer than two replies were lost")
+		t.Error("test setup: fewer than two replies were lost")
 	}
 	wantErr(t, "release of a lost lease", lease.Release(t.Context()), core.ErrLost)
 	r.asks.awaitFree(r.key, 10*time.Second)
@@ -176,7 +176,7 @@ func lostRelease(t *testing.T, r *rig, n int) {
 	fault := r.inject("release", lossOf(n))
 	release(t, lease)
 	if r.proxy.Times(fault) != 1 {
-		t.Error("vacuous: no reply was lost")
+		t.Error("test setup: no reply was lost")
 	}
 	if err := <-fails; err != nil {
 		t.Fatalf("the waiter: %v", err)
@@ -198,7 +198,7 @@ func lostReentry(t *testing.T, r *rig, n int) {
 		outer := leases[depth]
 		leases = append(leases, acquireUnder(t, outer.Context(), r.locker, r.key, core.TTL(6*time.Second)))
 		if r.proxy.Times(fault) != 1 {
-			t.Error("vacuous: no reply was lost")
+			t.Error("test setup: no reply was lost")
 		}
 		if got := leases[depth+1].Token(); got != outer.Token() {
 			t.Errorf("the nested lease has token %d, want %d", got, outer.Token())

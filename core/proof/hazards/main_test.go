@@ -63,7 +63,6 @@ func count(n int) int {
 	return max(10, n/10)
 }
 
-// trials plays a scene n times, several at a time.
 func trials(t *testing.T, n int, scene func(t *testing.T, n int)) {
 	t.Helper()
 	for i := 1; i <= n; i++ {
@@ -74,7 +73,6 @@ func trials(t *testing.T, n int, scene func(t *testing.T, n int)) {
 	}
 }
 
-// oneByOne plays a scene n times, one after another.
 func oneByOne(t *testing.T, n int, scene func(t *testing.T, n int)) {
 	t.Helper()
 	for i := 1; i <= n; i++ {
@@ -91,7 +89,7 @@ func newBites(t *testing.T, what string, least int) *bites {
 	t.Cleanup(func() {
 		tally.Note(t, tally.Facts{Part: "processes", Runs: 1, Faults: map[string]int{what: int(b.n.Load())}})
 		if n := b.n.Load(); !t.Failed() && n < int64(least) {
-			t.Errorf("vacuous: %d times %s, want at least %d", n, what, least)
+			t.Errorf("test setup: %d times %s, want at least %d", n, what, least)
 		}
 	})
 	return b
@@ -99,6 +97,4 @@ func newBites(t *testing.T, what string, least int) *bites {
 
 func (b *bites) add() { b.n.Add(1) }
 
-// ms returns the duration between two readings of the monotonic clock, rounded to
-// milliseconds.
 func ms(from, to int64) time.Duration { return time.Duration(to - from).Round(time.Millisecond) }

@@ -46,7 +46,7 @@ func newOracle(t *testing.T, least int) *oracle {
 		f.ToOthers = o.toOthers()
 		tally.Note(t, f)
 		if n := o.len(); !t.Failed() && n < least {
-			t.Errorf("vacuous: %d holds, want at least %d", n, least)
+			t.Errorf("test setup: %d holds, want at least %d", n, least)
 		}
 	})
 	return o
@@ -79,7 +79,6 @@ func (o *oracle) toOthers() (n int) {
 	return n
 }
 
-// verdict lists the violations.
 func (o *oracle) verdict() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()

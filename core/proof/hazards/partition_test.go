@@ -33,7 +33,7 @@ type cutOff struct {
 func TestPartition(t *testing.T) {
 	testserver.RequireRedis(t)
 	// hazard 46. Each of 100 holders is notified before its key can expire.
-	t.Run("cut off, notified before expiry", func(t *testing.T) {
+	t.Run("cut off and notified before expiry", func(t *testing.T) {
 		const holders, ttl = 100, 8 * time.Second
 		server := testserver.StartRedis(t)
 		asks := inspect(t, server)

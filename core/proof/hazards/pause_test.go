@@ -21,7 +21,7 @@ func TestPause(t *testing.T) {
 	rivals := newLocker(t, server.Addr)
 
 	// hazard 1
-	t.Run("stopped, check finds the loss", func(t *testing.T) {
+	t.Run("stopped and check finds the loss", func(t *testing.T) {
 		t.Parallel()
 		oracle := newOracle(t, 2*count(200))
 		bit := newBites(t, "a holder was stopped in the middle of its work", count(200)*8/10)
@@ -64,7 +64,7 @@ func TestPause(t *testing.T) {
 	})
 
 	// hazard 2. The holder writes, and only its token keeps the write out.
-	t.Run("stopped between check and write (limit)", func(t *testing.T) {
+	t.Run("limit between check and write", func(t *testing.T) {
 		t.Parallel()
 		trials(t, count(100), func(t *testing.T, n int) {
 			key := fmt.Sprintf("checked:%d", n)
@@ -131,7 +131,7 @@ func askAtTheEnd(t *testing.T, lease *core.Lease) {
 				if lease.Context().Err() != nil {
 					return
 				}
-				// The two clocks are read one after the other, so their difference is
+				// Deadline reads two clocks one after the other, so its result is
 				// inexact.
 				if at.After(deadline.Add(time.Millisecond)) {
 					t.Errorf("a check said held %v after the lease's time", at.Sub(deadline))

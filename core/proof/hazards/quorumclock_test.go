@@ -17,9 +17,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// hazard 19. TestQuorumClock checks that a quorum of five servers has one holder while a
-// minority of their clocks is set forward. If three clocks are set forward, it expects
-// two holders.
+// TestQuorumClock checks that a quorum of five servers has one holder while a minority
+// of their clocks is set forward (hazard 19). If three clocks are set forward, it
+// expects two holders.
 func TestQuorumClock(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
@@ -29,7 +29,7 @@ func TestQuorumClock(t *testing.T) {
 	}{
 		{"one of five set forward", 1},
 		{"two of five set forward", 2},
-		{"three of five set forward (limit)", 3},
+		{"limit of three set forward", 3},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

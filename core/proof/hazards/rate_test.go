@@ -17,7 +17,7 @@ func TestClockRate(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
 	// hazard 22. No lease is trusted after its expiry.
-	t.Run("1 percent fast, trust", func(t *testing.T) {
+	t.Run("1 percent fast trust", func(t *testing.T) {
 		t.Parallel()
 		const rate, ttl = 1.01, 6 * time.Second
 		server := testserver.NewClock(t, rate).StartRedis()
@@ -31,7 +31,7 @@ func TestClockRate(t *testing.T) {
 			})
 			t.Logf("%d deadlines compared, the closest was %v before the server's", n, time.Duration(closest.Load()).Round(time.Millisecond))
 			if n < 10*count(20) {
-				t.Errorf("vacuous: %d deadlines compared", n)
+				t.Errorf("test setup: %d deadlines compared", n)
 			}
 		})
 		trials(t, count(20), func(t *testing.T, n int) {
@@ -60,7 +60,7 @@ func TestClockRate(t *testing.T) {
 		})
 	})
 	// hazard 22. No key is granted while its last holder still trusts its lease.
-	t.Run("1 percent fast, next grant", func(t *testing.T) {
+	t.Run("1 percent fast next grant", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.NewClock(t, 1.01).StartRedis()
 		oracle := newOracle(t, 2*count(20))
@@ -70,8 +70,9 @@ func TestClockRate(t *testing.T) {
 			oracle.add(late)
 		})
 	})
-	// hazard 22. This is more than the margin. There are two holders for a moment.
-	t.Run("10 percent fast (limit)", func(t *testing.T) {
+	// hazard 22. A clock that is 10 percent fast exceeds the margin of the trust. There
+	// are two holders for a moment.
+	t.Run("limit of 10 percent fast", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.NewClock(t, 1.1).StartRedis()
 		var overlaps atomic.Int64

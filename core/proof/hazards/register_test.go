@@ -86,15 +86,12 @@ func (r *register) write(token uint64, who string) bool {
 	return true
 }
 
-// last returns the last writers of the register and of its twin, and the number of
-// refused writes.
 func (r *register) last() (value, twin string, refused int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.value, r.twin, r.refused
 }
 
-// writer writes to a register over a connection.
 type writer struct {
 	conn net.Conn
 	in   *bufio.Reader
@@ -108,7 +105,6 @@ func dialRegister(addr string) (*writer, error) {
 	return &writer{conn, bufio.NewReader(conn)}, nil
 }
 
-// write reports whether the register accepted the write.
 func (w *writer) write(token uint64, who string) (bool, error) {
 	if _, err := fmt.Fprintln(w.conn, token, who); err != nil {
 		return false, err

@@ -11,16 +11,14 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// hazard 30. TestRestart restarts a server. A restart without data is a limit of a
-// single server. The test expects two holders until the first holder is notified. The
-// token distinguishes them.
+// TestRestart restarts a server (hazard 30). A restart without data is a limit of a
+// single server. After such a restart the test expects two holders, until the first
+// holder is notified. The token distinguishes the two holders.
 func TestRestart(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
 	const ttl = 18 * time.Second
-	// The holder is notified by its next extension, and only its token keeps its writes
-	// out.
-	t.Run("without data (limit)", func(t *testing.T) {
+	t.Run("limit without data", func(t *testing.T) {
 		t.Parallel()
 		var seen takeovers
 		seen.note(t, "server restarted empty")

@@ -21,7 +21,8 @@ type site struct {
 func newSite(t *testing.T, args ...string) *site {
 	t.Helper()
 	s := &site{server: testserver.StartRedis(t, args...)}
-	// After this the server knows the scripts, so each call is one command.
+	// After one acquire, extension and release the server knows the scripts, so each
+	// later call is one command.
 	l := newLocker(t, s.server.Addr)
 	lease := acquire(t, l, "warm-up")
 	if err := lease.Extend(t.Context(), time.Minute); err != nil {

@@ -15,8 +15,8 @@ import (
 // disguised is a Ring that the store does not recognize.
 type disguised struct{ *redis.Ring }
 
-// hazard 35. TestForcedRing checks that some keys of a disguised Ring have two holders as
-// soon as one process sees another set of servers. The store refuses a Ring that it
+// TestForcedRing checks that some keys of a disguised Ring have two holders as soon as
+// one process sees another set of servers (hazard 35). The store refuses a Ring that it
 // recognizes.
 func TestForcedRing(t *testing.T) {
 	testserver.RequireRedis(t)

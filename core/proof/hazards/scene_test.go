@@ -55,7 +55,6 @@ func lockerOf(t *testing.T, client redis.UniversalClient, storeOpts []redisstore
 	return l
 }
 
-// acquire acquires a lock, or fails the test.
 func acquire(t *testing.T, l *core.Locker, key string, opts ...core.AcquireOption) *core.Lease {
 	t.Helper()
 	return acquireUnder(t, context.Background(), l, key, opts...)
@@ -83,7 +82,6 @@ func release(t *testing.T, lease *core.Lease) {
 	}
 }
 
-// wantErr fails the test unless err matches all given errors.
 func wantErr(t *testing.T, what string, err error, all ...error) {
 	t.Helper()
 	for _, want := range all {
@@ -105,17 +103,15 @@ func ended(t *testing.T, lease *core.Lease) int64 {
 	}
 }
 
-// wantLost fails the test unless the lease's context is done because the lease was lost.
 func wantLost(t *testing.T, lease *core.Lease) {
 	t.Helper()
 	wantErr(t, "the cause of the context's end", context.Cause(lease.Context()), core.ErrLost)
 }
 
-// wantHeld fails the test unless the lease is still held.
 func wantHeld(t *testing.T, lease *core.Lease) {
 	t.Helper()
 	if err := lease.Context().Err(); err != nil {
-		t.Errorf("the lease has ended: %v", context.Cause(lease.Context()))
+		t.Errorf("the lease is not held: %v", context.Cause(lease.Context()))
 	}
 }
 
@@ -132,7 +128,6 @@ func inspect(t *testing.T, server *testserver.Redis) inspector {
 	return inspector{t, testclient.Redis(t, server.Addr)}
 }
 
-// fields returns the fields that the server stores for a key.
 func (i inspector) fields(key string) map[string]string {
 	i.t.Helper()
 	m, err := testclient.Fields(context.Background(), i, stored(key))
@@ -154,7 +149,6 @@ func (i inspector) holds(key string) int {
 	return n
 }
 
-// waiters returns the number of claims that wait for a key.
 func (i inspector) waiters(key string) int {
 	i.t.Helper()
 	return strings.Count(strings.TrimSpace(i.fields(key)["w"]), "\n") + min(1, len(strings.TrimSpace(i.fields(key)["w"])))
@@ -206,15 +200,11 @@ func (i inspector) expires(key, hold string) (from, to int64) {
 	return end + least, end + most
 }
 
-// awaitFree waits until no claim holds the key, and fails the test if that takes longer
-// than limit.
 func (i inspector) awaitFree(key string, limit time.Duration) {
 	i.t.Helper()
 	testserver.Eventually(i.t, limit, "nobody holds the key any more", func() bool { return i.holds(key) == 0 })
 }
 
-// wantFree acquires the key through l and releases it. It fails the test if the key is
-// not free.
 func wantFree(t *testing.T, l *core.Locker, key string) {
 	t.Helper()
 	lease, err := l.TryAcquire(context.Background(), key)
@@ -225,7 +215,6 @@ func wantFree(t *testing.T, l *core.Locker, key string) {
 	release(t, lease)
 }
 
-// wantBusy tries to acquire the key through l, and fails the test unless the key is busy.
 func wantBusy(t *testing.T, l *core.Locker, key string) {
 	t.Helper()
 	lease, err := l.TryAcquire(context.Background(), key)
@@ -235,7 +224,6 @@ func wantBusy(t *testing.T, l *core.Locker, key string) {
 	wantErr(t, "an attempt at a held key", err, core.ErrBusy)
 }
 
-// recorder records the events of a locker.
 type recorder struct {
 	mu     sync.Mutex
 	events []core.Event

@@ -24,7 +24,7 @@ import (
 )
 
 // TestSecrets checks that errors, events and log lines contain no key, owner, lease or
-// token, in all kinds of failures. A key can be a customer's data, and a reader of an
+// token, in many kinds of failures. A key can be a customer's data, and a reader of an
 // owner can join the owner's locks.
 func TestSecrets(t *testing.T) {
 	testserver.RequireRedis(t)
@@ -121,7 +121,6 @@ func (w *witness) secret(what, s string) {
 	}
 }
 
-// Write records log lines.
 func (w *witness) Write(b []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -155,7 +154,7 @@ func (w *witness) error(err error) {
 	fmt.Fprintf(w, "%v %+v %s %q\n", err, err, err, err)
 }
 
-// seeing is a store that records the secrets of each request in w.
+// seeing is a store that records the secrets of each acquire, and all errors, in w.
 type seeing struct {
 	*redisstore.Store
 	w *witness
@@ -255,11 +254,11 @@ func (w *witness) judge(t *testing.T) {
 	t.Logf("%d secrets, %d bytes of text, %d errors, events %v", len(w.secrets), w.text.Len(), w.errors, w.events)
 	for _, kind := range []core.Kind{core.Acquired, core.Busy, core.GaveUp, core.Extended, core.ExtendFailed, core.Lost, core.Released, core.CleanedUp} {
 		if w.events[kind] == 0 {
-			t.Errorf("vacuous: no event %q", kind)
+			t.Errorf("test setup: no event %q", kind)
 		}
 	}
 	if w.errors < 50 {
-		t.Errorf("vacuous: %d errors", w.errors)
+		t.Errorf("test setup: %d errors", w.errors)
 	}
 	tally.Note(t, tally.Facts{Part: "processes", Runs: w.errors, Violations: map[string]int{"secrets shown": shown}})
 }

@@ -16,7 +16,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// hazard 6
+// TestStarvation checks that a process without processor time does not rely on a key
+// that others hold (hazard 6).
 func TestStarvation(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
@@ -53,7 +54,7 @@ func TestStarvation(t *testing.T) {
 		late := starved.await(spin, "spun").Count["late ms"]
 		t.Logf("%d leases were lost; timers of the starved process were up to %d ms late", lost, late)
 		if late < 100 {
-			t.Errorf("vacuous: timers were at most %d ms late", late)
+			t.Errorf("test setup: timers were at most %d ms late", late)
 		}
 	})
 }
@@ -98,19 +99,19 @@ func (s *capturing) Acquire(ctx context.Context, c store.Claim) (store.Grant, er
 	return g, err
 }
 
-// granted returns the last claim that was granted.
 func (s *capturing) granted() store.Claim {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.last
 }
 
-// hazard 5
+// TestCopies runs two copies of a holder, and expects the register to refuse the older
+// token (hazard 5).
 func TestCopies(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
-	// Both hold one lease until another process holds the key.
-	t.Run("two copies of a machine (limit)", func(t *testing.T) {
+	// Both copies hold one lease until another process holds the key.
+	t.Run("limit of copied machines", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t)
 		rivals := newLocker(t, server.Addr)

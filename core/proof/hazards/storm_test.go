@@ -16,7 +16,7 @@ import (
 // combines hazards 1, 23, 46 and 48.
 func TestStorm(t *testing.T) {
 	t.Parallel()
-	t.Run("one holder, no stuck caller", func(t *testing.T) {
+	t.Run("one holder and no stuck caller", func(t *testing.T) {
 		t.Parallel()
 		s := &storm{t: t, server: testserver.StartRedis(t), oracle: newOracle(t, 50)}
 		s.keys = []string{"storm:a", "storm:b", "storm:c", "storm:d", "storm:e"}
@@ -33,7 +33,6 @@ func TestStorm(t *testing.T) {
 	})
 }
 
-// storm is a group of processes that faults disturb.
 type storm struct {
 	t      *testing.T
 	server *testserver.Redis
@@ -53,7 +52,6 @@ type ship struct {
 
 const stormTTL = 800 * time.Millisecond
 
-// board starts the process.
 func (s *storm) board(p *ship) {
 	p.child = newChild(s.t, plan{Addr: p.proxy.Addr, Name: p.name})
 	p.loops = nil
@@ -64,7 +62,6 @@ func (s *storm) board(p *ship) {
 	}
 }
 
-// leave collects the reports of a process.
 func (s *storm) leave(p *ship) {
 	for _, r := range p.child.all("failed") {
 		s.t.Errorf("%s: %s", p.name, r.Text)
@@ -75,7 +72,6 @@ func (s *storm) leave(p *ship) {
 	}
 }
 
-// losses returns the number of leases lost so far.
 func (s *storm) losses() int {
 	n := s.lost
 	for _, p := range s.ships {
@@ -170,6 +166,6 @@ func (s *storm) calm() {
 	}
 	s.t.Logf("%d holds, %d leases lost", s.oracle.len(), s.lost)
 	if s.lost < count(100)/2 {
-		s.t.Errorf("vacuous: %d leases were lost", s.lost)
+		s.t.Errorf("test setup: %d leases were lost", s.lost)
 	}
 }

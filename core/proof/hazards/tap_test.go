@@ -127,14 +127,12 @@ func (tp *tap) note(c command) {
 	}
 }
 
-// calls returns the calls of a script on a key.
 func (tp *tap) calls(script, key string) []command {
 	tp.mu.Lock()
 	defer tp.mu.Unlock()
 	return append([]command(nil), tp.calledOn[script+" "+stored(key)]...)
 }
 
-// allCalls returns the calls of all scripts on all keys.
 func (tp *tap) allCalls() []command {
 	tp.mu.Lock()
 	defer tp.mu.Unlock()
@@ -156,7 +154,6 @@ func (tp *tap) catchUp(asks inspector) {
 	})
 }
 
-// wakeUps returns the number of messages that were published for a key.
 func (tp *tap) wakeUps(key string) int {
 	tp.mu.Lock()
 	defer tp.mu.Unlock()
@@ -169,7 +166,6 @@ func (tp *tap) wakeUps(key string) int {
 	return n
 }
 
-// awaitCalls waits until a script was called n times on a key.
 func (tp *tap) awaitCalls(script, key string, n int) {
 	tp.t.Helper()
 	testserver.Eventually(tp.t, patience, "the call arrives", func() bool { return len(tp.calls(script, key)) >= n })

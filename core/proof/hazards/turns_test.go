@@ -42,10 +42,11 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// sharedKey counts the leases of each process in windows of 700 leases, which take about
-// two seconds on a quiet machine. In the median window, the busiest process must have at
-// most twice the leases of the idlest. Five windows decide. If their median is greater,
-// the test adds windows, up to eleven, because a busy machine stops single processes.
+// sharedKey counts the leases of each process in windows of 700 leases, which take
+// about two seconds on a quiet machine. In the median window, the busiest process must
+// have at most twice the leases of the idlest. Five windows decide. If the ratio in the
+// median window is greater than two, the test adds windows, up to eleven. A busy
+// machine stops single processes.
 func sharedKey(t *testing.T, on plan) {
 	const key, processes, each, window, least, most = "shared", 4, 16, 700, 5, 11
 	oracle := newOracle(t, least*window)
@@ -90,9 +91,9 @@ func sharedKey(t *testing.T, on plan) {
 	}
 }
 
-// windowsOf divides the leases since the time from into windows of as many leases as
-// size, and returns the number of leases of each process in each window. It omits the
-// first window, in which the processes learn of each other.
+// windowsOf divides the leases since the time from into windows of size leases each. It
+// returns the number of leases of each process in each window. It omits the first
+// window, in which the processes learn of each other.
 func windowsOf(children []*child, from int64, size int) (windows [][]int) {
 	type lease struct {
 		at      int64

@@ -24,7 +24,6 @@ import (
 // workerEnv makes the test binary a worker. Its value is the worker's plan.
 const workerEnv = "LOCKKIT_HAZARDS_WORKER"
 
-// plan contains the settings of a worker.
 type plan struct {
 	Name, Prefix string
 	Addr         string // address of a Redis, or URL of a PostgreSQL
@@ -133,7 +132,7 @@ func work(text string) int {
 	if err != nil {
 		panic(err)
 	}
-	if w.locker, err = core.New(store); err != nil {
+	if w.locker, err = core.New(store, core.WithObserver(w)); err != nil {
 		panic(err)
 	}
 	term := make(chan os.Signal, 1)
@@ -147,7 +146,6 @@ func work(text string) int {
 	return 0
 }
 
-// open connects to the server of the plan.
 func (w *worker) open() (store core.Store, end func(), err error) {
 	if strings.HasPrefix(w.Addr, "postgres://") {
 		pool, err := pgxpool.New(context.Background(), w.Addr)
@@ -182,7 +180,6 @@ func (w *worker) open() (store core.Store, end func(), err error) {
 	}, err
 }
 
-// obey carries out orders until its input is closed.
 func (w *worker) obey() {
 	w.say(report{Kind: "ready", At: mono()})
 	in := json.NewDecoder(os.Stdin)
@@ -201,7 +198,6 @@ func (w *worker) say(r report) {
 	_ = w.out.Encode(r)
 }
 
-// held returns the lease that the given order acquired.
 func (w *worker) held(id int) *core.Lease {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -37,7 +37,6 @@ func (c *counting) Extend(ctx context.Context, claims []store.Claim) []store.Ext
 	return c.Store.Extend(ctx, claims)
 }
 
-// stopped reports whether the worker was ordered to stop.
 func (w *worker) stopped() bool {
 	select {
 	case <-w.stop:
@@ -72,9 +71,9 @@ func (w *worker) spin(o order) {
 }
 
 // loop acquires a key again and again, in n goroutines, and reports every hold. It also
-// reports the start of a long hold, so that a test can wait for this report before it
-// revokes the hold. Without this report the hold's acquire may not have been answered
-// yet, and the locker would send the acquire again after the revoke.
+// reports the start of a long hold. A test waits for this report before it revokes the
+// hold. Without this report the hold's acquire may not have been answered yet, and the
+// locker would send the acquire again after the revoke.
 func (w *worker) loop(o order) {
 	var wg sync.WaitGroup
 	ctx, cancel := context.WithCancel(context.Background())
@@ -130,7 +129,6 @@ func (w *worker) mix(o order) {
 	w.say(report{ID: o.ID, Kind: "mixed"})
 }
 
-// mixed runs one random operation.
 func (w *worker) mixed(o order) {
 	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 	defer cancel()

@@ -2,9 +2,9 @@ package histories_test
 
 import "math"
 
-// A stretch is an interval in which a claim that the model does not know as the holder
-// may hold a key at the server. In a stretch, a busy answer shows nothing. At any other
-// time, a busy answer shows that the known holder held the key.
+// stretch is an interval in which a claim other than the model's holder may hold a
+// key at the server. In a stretch, a busy answer shows nothing. At any other time, a
+// busy answer shows that the model's holder held the key.
 //
 // The causes of a stretch are:
 //
@@ -82,7 +82,6 @@ func (d *doubts) death(process string) int64 {
 	return forever
 }
 
-// claim adds the stretches of c.
 func (d *doubts) claim(c *claim) {
 	t := c.try
 	known, doubtful := c.grants()
@@ -138,7 +137,7 @@ func (c *claim) heard() int64 {
 // settled returns the time from which c is certainly not held and will not be held
 // again. If a call that may acquire the key can still be in flight, a confirmed release
 // is not sufficient. In that case only the answer "not held" is sufficient, because the
-// server remembers that release.
+// server remembers a release with this answer.
 func (d *doubts) settled(c *claim) int64 {
 	asked, unsure := int64(0), false
 	for _, o := range c.calls {
@@ -174,7 +173,6 @@ func (d *doubts) gone(c *claim) int64 {
 	return max(c.last().ReleaseRet, d.settled(c))
 }
 
-// within reports whether any of the stretches overlaps the interval.
 func within(all []stretch, from, to int64) bool {
 	for _, s := range all {
 		if s.From <= to && s.To >= from {

@@ -31,7 +31,6 @@ func (n *nemesis) failOver(d *deed) {
 	follow(old, n.server)
 }
 
-// follow makes a server the replica of another server.
 func follow(replica, master *testserver.Redis) {
 	replica.Do("REPLICAOF", "127.0.0.1", fmt.Sprint(master.Port()))
 }
@@ -67,11 +66,11 @@ type turn struct {
 }
 
 // failOver adds the turn of a failover for a key's lock. The new master has an earlier
-// state of the old master, or the state from the time when it was last the master. Holds
-// that were released or expired since that state exist again until they expire. Even a
-// hold that the server had lost can exist again while its holder still relies on it. In
-// that case the hold continues with all its extensions, although others have held the
-// key in the meantime.
+// state of the old master, or the state that it had when it was last the master itself.
+// Holds that were released or expired since that state exist again until they expire.
+// Even a hold that the server had lost can exist again while its holder still relies on
+// it. In that case the hold continues with all its extensions, although others have
+// held the key in the meantime.
 func (d *doubts) failOver(over deed, key string) {
 	to := func(what, claim string) {
 		when := over

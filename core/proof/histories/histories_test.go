@@ -61,7 +61,6 @@ func newScene(t *testing.T, wiped bool, mistake string) *scene {
 	return s
 }
 
-// start starts worker number i.
 func (s *scene) start(i int) {
 	s.started++
 	var proxy *testserver.Proxy
@@ -75,12 +74,10 @@ func (s *scene) start(i int) {
 	}, proxy, s.history)
 }
 
-// replace starts a worker in place of a dead worker.
 func (s *scene) replace(name string) {
 	s.start(slices.IndexFunc(s.workers, func(c *child) bool { return c.name == name }))
 }
 
-// finish makes all workers finish, and waits until they have exited.
 func (s *scene) finish() {
 	s.t.Helper()
 	for _, c := range s.workers {
@@ -107,15 +104,15 @@ func count(long int) int {
 func TestHistories(t *testing.T) {
 	testserver.RequireRedis(t)
 	for i := range count(150) {
-		// Eight processes under a nemesis look like one lock.
-		t.Run(fmt.Sprintf("nemesis, run %d", i+1), func(t *testing.T) {
+		// The history of each key is a possible history of a lock.
+		t.Run(fmt.Sprintf("nemesis run %d", i+1), func(t *testing.T) {
 			t.Parallel()
 			run(t, false)
 		})
 	}
 	for i := range count(50) {
 		// The register takes no stale write.
-		t.Run(fmt.Sprintf("server that forgets, run %d", i+1), func(t *testing.T) {
+		t.Run(fmt.Sprintf("server that forgets run %d", i+1), func(t *testing.T) {
 			t.Parallel()
 			run(t, true)
 		})
@@ -161,7 +158,7 @@ func decided(t *testing.T, wiped, last bool) bool {
 	v.note(t, seed, s.server)
 	t.Log(v)
 	if why := v.vacuous(); why != "" {
-		t.Errorf("vacuous: %s", why)
+		t.Errorf("test setup: %s", why)
 	}
 	undecided := v.linear == porcupine.Unknown
 	for _, fault := range v.faults(last) {
@@ -173,13 +170,12 @@ func decided(t *testing.T, wiped, last bool) bool {
 	return !undecided
 }
 
-// verdict is the result of judging a history.
 type verdict struct {
 	wiped                  bool
 	calls, grants, unknown int
-	// The second number counts the leases that passed a hold on, and whose release
-	// reported the loss of the hold.
-	follows, losses         int // leases whose hold was passed on to them, and earlier ones with its loss
+	// losses counts the leases that passed a hold on, and whose release reported the
+	// loss of the hold.
+	follows, losses         int // leases whose hold was passed on to them; see above
 	others, bites, outcomes map[string]int
 	wrong                   []string
 	overlaps, tokens, stale []string
@@ -249,8 +245,6 @@ func (v *verdict) vacuous() string {
 	return strings.Join(why, "; ")
 }
 
-// faults lists the violations. A missing verdict of porcupine is a violation only for
-// the last history.
 func (v *verdict) faults(last bool) []string {
 	all := slices.Concat(v.tokens, v.stale, v.passed, v.wrong)
 	if !v.wiped {

@@ -12,8 +12,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// ok returns a try that was granted, relied on until the given time, and released. grant
-// is the number of the key's grant.
+// ok returns a try that was granted and relied on until the given time. The try was
+// released unless released is 0. grant is the number of the key's grant.
 func ok(lease string, call, ret int64, grant uint64, until, released int64) *try {
 	t := &try{Lease: lease, Who: lease, Key: "k:1", Call: call, Ret: ret, Outcome: "ok", Token: grant * store.TokenStep, Until: until}
 	if released > 0 {
@@ -29,13 +29,11 @@ func lostAtOnce(lease string, call, ret int64) *try {
 	return t
 }
 
-// with sets t's token.
 func with(token uint64, t *try) *try {
 	t.Token = token
 	return t
 }
 
-// busy returns a try whose answer was busy.
 func busy(call, ret int64) *try {
 	return &try{Lease: "b", Who: "b", Key: "k:1", Call: call, Ret: ret, Outcome: "busy"}
 }
@@ -88,8 +86,8 @@ func TestJudges(t *testing.T) {
 			}
 		})
 	}
-	// A refused write is not reported.
-	t.Run("write after a successor's", func(t *testing.T) {
+	// If fenced is set, staleWrites does not list a refused write.
+	t.Run("write after successor", func(t *testing.T) {
 		t.Parallel()
 		tries := []*try{ok("x", 1, 2, 1, 5, 6), ok("y", 7, 8, 2, 9, 10)}
 		writes := []write{{"k", "x", 1, true}, {"k", "y", 2, true}, {"k", "x", 1, false}}
@@ -119,7 +117,7 @@ func TestJudges(t *testing.T) {
 		"release a forgotten hold":                {129, ok("z", 7, 8, 3, 19, 20), []deed{{What: "delete all", From: 6, To: 7}}, nil, 0, 0, illegal},
 		"pass on to two":                          {129, nil, nil, func(x, _ *try, _ *claim) { x.Until, x.letGo, x.ReleaseCall = 6, 6, 6 }, 0, 1, illegal},
 		"pass on before the release":              {129, nil, nil, func(x, _ *try, _ *claim) { x.letGo, x.ReleaseCall, x.ReleaseRet, x.Released = 0, 0, 0, "" }, 0, 1, linear},
-		"pass on after a store's release":         {129, nil, nil, func(_, _ *try, c *claim) { c.calls = append(c.calls, call{"leave", 4, 5, "ok"}) }, 0, 1, linear},
+		"pass on after store release":             {129, nil, nil, func(_, _ *try, c *claim) { c.calls = append(c.calls, call{"leave", 4, 5, "ok"}) }, 0, 1, linear},
 		"pass on unconfirmed":                     {129, nil, nil, func(_, _ *try, c *claim) { c.calls = c.calls[:1] }, 0, 1, linear},
 		"pass on after an earlier confirmation":   {129, nil, nil, func(_, _ *try, c *claim) { c.calls[1].Call = 3 }, 0, 1, linear},
 		"pass on an old grant":                    {129, nil, nil, func(x, _ *try, _ *claim) { x.Call, x.Ret = -2*int64(chainTime), -int64(chainTime) }, 0, 1, linear},
@@ -155,7 +153,7 @@ func TestJudges(t *testing.T) {
 			}
 		})
 	}
-	// Every judge finds their overlaps.
+	// Every judge finds the overlaps of processes without a lock.
 	t.Run("processes without a lock", func(t *testing.T) {
 		t.Parallel()
 		s := newScene(t, false, grantsAll)

@@ -10,10 +10,10 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// overlaps implements the interval oracle. It lists the intervals in which a process
-// relied on a key and which overlap an earlier such interval of the key. Such an interval
-// begins with the return of Acquire. It ends at Release, or earlier at the deadline that
-// Acquire and the extensions set.
+// overlaps implements the interval oracle. An interval is the time for which a process
+// relied on a key. overlaps lists the intervals that overlap an earlier interval of the
+// key. An interval begins with the return of Acquire. It ends at Release, or earlier at
+// the deadline that Acquire and the extensions set.
 func overlaps(tries []*try) []string {
 	held := granted(tries)
 	slices.SortFunc(held, func(a, b *try) int { return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Ret, b.Ret)) })
@@ -36,8 +36,8 @@ func overlaps(tries []*try) []string {
 	return faults
 }
 
-// tokensBack lists grants whose token is not greater than the token of a grant that had
-// returned before their request.
+// tokensBack lists grants whose token is not greater than the token of an earlier
+// grant. The earlier grant has returned before the request of the later grant.
 func tokensBack(tries []*try) []string {
 	held := granted(tries)
 	byEnd := slices.Clone(held)
@@ -61,10 +61,11 @@ func tokensBack(tries []*try) []string {
 	return faults
 }
 
-// tokensShared lists pairs of grants of a key that share a token. It also lists pairs in
-// which the earlier grant has the greater tokens, if that grant had returned before the
-// later grant was requested. A server that loses data between two simultaneous requests
-// may repeat tokens.
+// tokensShared lists pairs of grants of a key that share a token. It also lists pairs
+// of successive grants in which the first grant has the greater tokens. Two grants are
+// successive if the first had returned before the request of the second. It omits
+// grants that share a token if the server may have lost data between the first request
+// and the last answer. Such a server may repeat the tokens of simultaneous requests.
 func tokensShared(r *record) []string {
 	type granted struct {
 		*claim

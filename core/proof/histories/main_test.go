@@ -2,18 +2,19 @@
 // Redis. Meanwhile a nemesis kills, stops, freezes and cuts off the processes and the
 // server. Judges outside of the kit check the record.
 //
-// Three judges check each history. The interval oracle checks, on the machine's one
-// monotonic clock, that the intervals in which processes relied on a key are disjoint,
-// and that tokens grow in the order of real time. The register is a resource that
-// refuses older tokens. It must not accept a holder's write after a write of the
-// holder's successor. Porcupine checks that the history is the history of one lock. It
-// requires a holder for every busy answer, unless an attempt of unknown outcome may have
-// the key. In runs in which the server loses its data, the kit promises only tokens.
-// In these runs, holds may overlap only if the server has lost one of them.
+// Three judges check each history. The interval oracle uses the machine's one monotonic
+// clock. The intervals in which processes relied on a key must be disjoint, and tokens
+// must grow in the order of real time. The register is a resource that refuses older
+// tokens. It must not accept a holder's write after a write of the holder's successor.
+// Porcupine checks that the history of each key is a possible history of a lock. It
+// requires a holder for every busy answer, unless an attempt of unknown outcome may
+// have the key. passedWrongly also checks the leases to which a hold was passed on. In
+// runs in which the server loses its data, the kit promises only tokens. In these runs,
+// holds may overlap only if the server has lost one of them.
 //
-// A history fails as vacuous if it has too few grants, changes of the holder, unknown
-// outcomes, judged busy answers, or faults with an effect. LOCKKIT_SEED=n replays the
-// nemesis of a run. The reactions of processes and network cannot be replayed.
+// A history fails as vacuous if it has too few events of some kind, see
+// verdict.vacuous. LOCKKIT_SEED=n replays the nemesis of a run. The reactions of
+// processes and network cannot be replayed.
 package histories_test
 
 import (

@@ -24,12 +24,11 @@ const anyOf = "any"
 
 type asked struct {
 	// What is "acquire", "busy", "release", or "end" for a hold that ended without a
-	// release; after "end" other claims may have the key. A lease to which a hold was
+	// release. After "end" other claims may have the key. A lease to which a hold was
 	// passed on begins with "follow". The lease before it ends with "pass", or with
 	// "let" if no answer confirmed that the hold still existed. If the server loses its
 	// data, What is "forget", or "may forget" if the loss is uncertain. What is "holds"
-	// if the server has returned to an earlier state, in which a hold exists that may
-	// expire soon.
+	// if the server has returned to an earlier state with a hold that may expire soon.
 	What  string
 	Claim string
 	Lease string
@@ -42,11 +41,11 @@ type asked struct {
 
 // model describes a lock.
 //
-// If the server lost a hold, its holder continues for a while, and meanwhile other
-// claims may have the key. In such a history, a successful release shows that the lease
-// held the key only if no call of the claim is unanswered. Otherwise an earlier attempt
-// of the release may have been answered "not held", in a reply that was lost. A lease
-// has no hold if the server lost the hold that was passed to the lease.
+// If the server lost a hold, its holder continues for a while. Meanwhile other claims
+// may have the key. In such a history, a successful release of a claim with an
+// unanswered call does not show that the lease held the key. The unanswered call can be
+// an earlier attempt of the release, whose lost reply was "not held". A lease has no
+// hold if the server lost the hold that was passed to the lease.
 var model = porcupine.Model{
 	Init: func() any { return lock{} },
 	Step: func(state, input, _ any) (bool, any) {
@@ -188,7 +187,6 @@ func (r *record) operations() *script {
 	return s
 }
 
-// forgetful reports whether the server may have lost data.
 func (r *record) forgetful() bool {
 	return slices.ContainsFunc(r.deeds, func(d deed) bool { return d.forgets() })
 }

@@ -20,7 +20,6 @@ type deed struct {
 	At   int64               `json:",omitempty"`
 }
 
-// forgets reports whether the server may have lost data.
 func (d deed) forgets() bool {
 	return d.What == "delete all" || d.What == "restart empty" || d.What == "fail over"
 }
@@ -32,7 +31,7 @@ type nemesis struct {
 	deeds []deed
 }
 
-// The kinds of deeds. Some deeds in wipes make the server lose what it has granted.
+// Some deeds in wipes make the server lose what it has granted.
 var (
 	kinds = []string{"kill", "kill", "stop", "stop", "freeze", "cut", "cut", "sever", "lose replies", "lose replies", "lose requests", "flush scripts"}
 	wipes = []string{"kill", "stop", "cut", "lose replies", "delete all", "delete all", "restart empty", "restart empty", "fail over", "fail over"}
@@ -108,9 +107,9 @@ func (n *nemesis) do(this *deed) {
 	}
 }
 
-// bit returns the number of deeds that affected a call, by kind. A deed affected a call
-// if the call failed or its worker died, and the call ran at some time between the
-// deed's start and one TTL after the deed's end.
+// bit returns the number of deeds that affected a call, by kind. A deed can affect the
+// calls that run between its start and one TTL after its end. It affected such a call
+// if the call failed or its worker died.
 func bit(deeds []deed, tries []*try) map[string]int {
 	n := make(map[string]int)
 	for _, d := range deeds {

@@ -55,14 +55,12 @@ type try struct {
 	letGo                   int64
 }
 
-// claim contains the calls of one claim, as the store reported them. try is the try that
-// requested the claim, or nil if that try gave up. more lists the tries to which the hold
-// was passed on, in order.
+// claim contains the calls of one claim, as the store reported them.
 type claim struct {
 	ID       string
 	Key, Who string // the process
-	try      *try   // the first try
-	more     []*try // the tries that followed, in order
+	try      *try   // the first try with this claim, nil if there is none
+	more     []*try // the tries to which the hold was passed on, in order
 	token    uint64 // token of the grant, 0 if there is none
 	calls    []call
 }
@@ -95,9 +93,9 @@ func (t *try) holder() string {
 	return t.claim.ID
 }
 
-// asked returns the time of t's request, which is the call of Acquire. If t follows
-// another try, it returns the time of the last confirmed request before t began, if that
-// is earlier.
+// asked returns the time of t's call of Acquire. If t follows another try, asked also
+// looks at the claim's last request that was confirmed before t's Acquire returned. It
+// then returns the earlier of the two times.
 func (t *try) asked() int64 {
 	if !t.Follows || t.claim == nil {
 		return t.Call
@@ -111,14 +109,12 @@ func (t *try) asked() int64 {
 	return min(t.Call, confirmed)
 }
 
-// call is one call of the store.
 type call struct {
 	What      string
 	Call, Ret int64
 	Outcome   string
 }
 
-// read builds the record from the entries.
 func (h *history) read(deeds []deed) *record {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -207,5 +203,4 @@ func (t *try) unknown() int {
 	return n
 }
 
-// end returns the time of the last known event of t.
 func (t *try) end() int64 { return max(t.Call, t.Ret, t.Until, t.ReleaseCall, t.ReleaseRet) }

@@ -18,7 +18,6 @@ type register struct {
 	writes  []write
 }
 
-// write is a write that arrived at the register.
 type write struct {
 	Key, Lease string
 	Token      uint64
@@ -83,7 +82,6 @@ func (r *register) take(w write) {
 	r.writes = append(r.writes, w)
 }
 
-// all returns the writes so far.
 func (r *register) all() []write {
 	r.mu.Lock()
 	defer r.mu.Unlock()

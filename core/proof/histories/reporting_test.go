@@ -35,8 +35,8 @@ func named(try string) context.Context {
 	return context.WithValue(context.Background(), tryName{}, try)
 }
 
-// outcomeOf returns the outcome that an answer shows. Only after "unknown" may the call
-// have changed something or change it later.
+// outcomeOf returns the outcome that an answer shows. "unknown" leaves open whether the
+// call has, or will have, an effect.
 func outcomeOf(err error) string {
 	switch {
 	case err == nil:

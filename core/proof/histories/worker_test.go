@@ -26,7 +26,6 @@ import (
 // workerEnv makes the test binary a worker. Its value is the worker's plan.
 const workerEnv = "LOCKKIT_HISTORIES_WORKER"
 
-// plan contains the settings of a worker.
 type plan struct {
 	Name, Addr, Register string
 	Keys                 []string
@@ -37,11 +36,11 @@ type plan struct {
 // entry is a worker's report on one step, a line of JSON. Times are on the monotonic
 // clock.
 type entry struct {
-	Lease   string `json:",omitempty"` // unique name of the acquire; also in the entries of its later steps
+	Lease   string `json:",omitempty"` // unique name of the acquire, also in its later entries
 	Claim   string `json:",omitempty"` // the store's name of the claim
 	Who     string // the goroutine; for calls of the store, the process
 	Key     string
-	Crowded bool `json:",omitempty"` // other acquires of its process may have been ahead of this acquire
+	Crowded bool `json:",omitempty"` // other acquires of its process may have been ahead of it
 	// Step names the step. An acquire reports "call" before it and "acquire" after it.
 	// A granted acquire then reports "hold" for each check of the context, "letgo"
 	// before the release, and "release" after it. The calls to the store are "ask"
@@ -56,7 +55,6 @@ type entry struct {
 	Wrong     string `json:",omitempty"` // an impossible event that the process itself observed
 }
 
-// worker is a process that acquires locks.
 type worker struct {
 	plan
 	locker *core.Locker
@@ -69,7 +67,6 @@ type worker struct {
 	granted map[string][]grant // the last grants of each key
 }
 
-// grant is a claim that was granted, with its token.
 type grant struct {
 	claim string
 	token uint64
@@ -80,7 +77,6 @@ type grant struct {
 // Acquire.
 const mostGrants = 8
 
-// lane acquires locks one after the other.
 type lane struct {
 	*worker
 	name string
@@ -125,8 +121,8 @@ func work(text string) int {
 	return 0
 }
 
-// say writes an entry. The parent has the entry before the next step, even if this
-// process dies.
+// say writes an entry. The parent gets the entry even if this process dies at its next
+// step.
 func (w *worker) say(e entry) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -234,7 +230,6 @@ func deadline(lease *core.Lease) int64 {
 	return now + int64(time.Until(lease.Deadline()))
 }
 
-// outcome returns a name for the error.
 func outcome(err error) string {
 	switch {
 	case err == nil:

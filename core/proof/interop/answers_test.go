@@ -22,24 +22,24 @@ var answers = map[string]gin.HandlerFunc{
 	"JSON of a 404":   func(c *gin.Context) { c.AbortWithStatusJSON(http.StatusNotFound, gin.H{"error": "no such order"}) },
 	"JSON of a 409":   func(c *gin.Context) { c.JSON(http.StatusConflict, gin.H{"error": "not now"}) },
 	"JSON of a 500":   func(c *gin.Context) { c.JSON(http.StatusInternalServerError, gin.H{"error": long}) },
-	"data":            func(c *gin.Context) { c.Data(http.StatusOK, "application/pdf", []byte("%PDF\x00\xff")) },
+	"binary data":     func(c *gin.Context) { c.Data(http.StatusOK, "application/pdf", []byte("%PDF\x00\xff")) },
 	"long data":       func(c *gin.Context) { c.Data(http.StatusOK, "text/csv", []byte(long)) },
 	"data of a 422":   func(c *gin.Context) { c.Data(http.StatusUnprocessableEntity, "text/plain", []byte("no such card")) },
 	"no data":         func(c *gin.Context) { c.Data(http.StatusOK, "text/plain", nil) },
 	"a string":        func(c *gin.Context) { c.String(http.StatusOK, "paid %d", 5) },
 	"an empty string": func(c *gin.Context) { c.String(http.StatusOK, "") },
 	"a redirect":      func(c *gin.Context) { c.Redirect(http.StatusSeeOther, "/orders/5") },
-	"nothing":         func(*gin.Context) {},
+	"no answer":       func(*gin.Context) {},
 	"a status":        func(c *gin.Context) { c.Status(http.StatusAccepted) },
 	"a status of 404": func(c *gin.Context) { c.Status(http.StatusNotFound) },
 	"an abort":        func(c *gin.Context) { c.AbortWithStatus(http.StatusNotFound) },
 	"no content":      func(c *gin.Context) { c.Status(http.StatusNoContent) },
 	"JSON of a 204":   func(c *gin.Context) { c.JSON(http.StatusNoContent, nil) },
 	"only a body":     func(c *gin.Context) { _, _ = c.Writer.WriteString("<html>sniffed") },
-	"an error of net/http": gin.WrapF(func(w http.ResponseWriter, _ *http.Request) {
+	"an error of package http": gin.WrapF(func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "no such order", http.StatusNotFound)
 	}),
-	"content of net/http": gin.WrapF(func(w http.ResponseWriter, r *http.Request) {
+	"content of package http": gin.WrapF(func(w http.ResponseWriter, r *http.Request) {
 		http.ServeContent(w, r, "orders.csv", time.Unix(1e9, 0), strings.NewReader(long))
 	}),
 	"a reader of known length": func(c *gin.Context) {
@@ -48,7 +48,7 @@ var answers = map[string]gin.HandlerFunc{
 	"a reader of unknown length": func(c *gin.Context) {
 		c.DataFromReader(http.StatusOK, -1, "text/plain", strings.NewReader(long), nil)
 	},
-	"pieces": func(c *gin.Context) {
+	"written in pieces": func(c *gin.Context) {
 		for i := range 30 {
 			fmt.Fprintf(c.Writer, "%d,", i)
 			_, _ = c.Writer.WriteString(strings.Repeat("x", 100))
@@ -99,7 +99,7 @@ var answers = map[string]gin.HandlerFunc{
 		_ = c.Error(errors.New("card declined"))
 		c.JSON(http.StatusUnprocessableEntity, gin.H{"error": "card declined"})
 	},
-	"flushes": func(c *gin.Context) {
+	"flushed three times": func(c *gin.Context) {
 		c.Header("Content-Type", "text/csv")
 		for range 3 {
 			_, _ = c.Writer.WriteString(long)

@@ -15,9 +15,9 @@ import (
 // ofNetHTTP is the option that also stores the headers of net/http's own responses.
 var ofNetHTTP = httpmw.KeepHeaders("Accept-Ranges", "X-Content-Type-Options")
 
-// TestAnswers_OuterWriter checks that the
-// client receives the same response with and without Idempotent, for every outer
-// middleware and every handler.
+// TestAnswers_OuterWriter checks that the client receives the same response with and
+// without Idempotent, for every outer middleware and every handler. A replay may have
+// the differences that evened removes.
 func TestAnswers_OuterWriter(t *testing.T) {
 	t.Parallel()
 	for name, middleware := range outside {
@@ -61,13 +61,13 @@ func evened(replay, bare reply, outside, kind string) reply {
 	switch {
 	case strings.HasPrefix(kind, "a flush") && replay.status == bare.status && replay.text() == bare.text():
 		return bare
-	case strings.HasPrefix(kind, "flushes") && replay.text() == bare.text():
+	case strings.HasPrefix(kind, "flushed") && replay.text() == bare.text():
 		replay.body = bare.body
 		if bare.chunked {
 			replay.header.Del("Content-Length")
 			replay.length, replay.chunked = -1, true
 		}
-	case outside == "nothing" && bare.chunked && replay.header.Get("Content-Length") == fmt.Sprint(len(bare.body)):
+	case outside == "no middleware" && bare.chunked && replay.header.Get("Content-Length") == fmt.Sprint(len(bare.body)):
 		replay.header.Del("Content-Length")
 		replay.length, replay.chunked = -1, true
 	case outside == buffered && kind == "headers and status after it":
@@ -144,7 +144,7 @@ var refusals = map[string]struct {
 		func(s *site, path string) { s.POST(path, httpmw.Idempotent(s.once, httpmw.AnyCaller()), lock(s), paid) },
 		func(s *site, path string) reply { return s.post(path, `{}`, "Idempotency-Key", "k") },
 	},
-	"missing inner key, again": {
+	"missing inner key again": {
 		http.StatusBadRequest,
 		func(s *site, path string) { s.POST(path, httpmw.Idempotent(s.once, httpmw.AnyCaller()), lock(s), paid) },
 		func(s *site, path string) reply {
@@ -190,7 +190,7 @@ func (problem) WriteContentType(w http.ResponseWriter) {
 func TestRefusals_OuterWriter(t *testing.T) {
 	t.Parallel()
 	for kind, refusal := range refusals {
-		plain := newSite(t, outside["nothing"])
+		plain := newSite(t, outside["no middleware"])
 		refusal.mount(plain, "/kit")
 		want := refusal.ask(plain, "/kit")
 		if want.status != refusal.status {

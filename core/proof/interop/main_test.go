@@ -54,7 +54,8 @@ func newSite(t *testing.T, outside gin.HandlerFunc) *site {
 	}
 	server := httptest.NewServer(s.Engine)
 	s.url, s.client = server.URL, server.Client()
-	s.client.Transport.(*http.Transport).DisableCompression = true // so that the test sees the bytes as sent
+	// The test must see the bytes as sent.
+	s.client.Transport.(*http.Transport).DisableCompression = true
 	s.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	t.Cleanup(func() {
 		server.Close()
@@ -67,7 +68,6 @@ func newSite(t *testing.T, outside gin.HandlerFunc) *site {
 	return s
 }
 
-// reply is a client's view of a response.
 type reply struct {
 	status  int
 	header  http.Header

@@ -11,23 +11,23 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-const buffered = "buffer"
+const buffered = "whole buffer"
 
-// outside are the outer middlewares. Each of them, except "nothing", replaces the writer
-// and examines the response at a different time.
+// outside lists the outer middlewares. Each of them, except "no middleware", replaces the
+// writer and examines the response at a different time.
 var outside = map[string]gin.HandlerFunc{
-	"nothing":          func(*gin.Context) {},
-	"gin-contrib/gzip": gzip.Gzip(gzip.DefaultCompression),
-	"ETag": replace(func(w gin.ResponseWriter) (gin.ResponseWriter, func()) {
+	"no middleware":       func(*gin.Context) {},
+	"gzip of gin-contrib": gzip.Gzip(gzip.DefaultCompression),
+	"ETag of a response": replace(func(w gin.ResponseWriter) (gin.ResponseWriter, func()) {
 		return &tagging{ResponseWriter: w}, nil
 	}),
-	"signature": replace(func(w gin.ResponseWriter) (gin.ResponseWriter, func()) {
+	"signed response": replace(func(w gin.ResponseWriter) (gin.ResponseWriter, func()) {
 		return &signing{ResponseWriter: w}, nil
 	}),
 	"early status": replace(func(w gin.ResponseWriter) (gin.ResponseWriter, func()) {
 		return &early{w}, nil
 	}),
-	"compression": replace(func(w gin.ResponseWriter) (gin.ResponseWriter, func()) {
+	"own compression": replace(func(w gin.ResponseWriter) (gin.ResponseWriter, func()) {
 		z := &zipping{ResponseWriter: w}
 		return z, z.end
 	}),
@@ -37,8 +37,8 @@ var outside = map[string]gin.HandlerFunc{
 	}),
 }
 
-// replace returns a middleware that passes the writer inside, which by returns, to the
-// inner handlers. Then it calls end, if end is not nil.
+// replace returns a middleware that calls by and passes the writer inside to the inner
+// handlers. Then it calls end, if end is not nil.
 func replace(by func(w gin.ResponseWriter) (inside gin.ResponseWriter, end func())) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		before := c.Writer

@@ -30,7 +30,6 @@ const (
 	unserved  = "users without a receipt"
 )
 
-// verdict is the result of comparing the ledger with the answers.
 type verdict struct {
 	wrong   map[string]int // number of violations by kind
 	details []string
@@ -43,7 +42,6 @@ type view struct {
 	Answers, Paid, Refused, Failed int
 }
 
-// share returns n as a percentage of all answers.
 func (v view) share(n int) float64 { return 100 * float64(n) / float64(max(1, v.Answers)) }
 
 // judge compares the answers that users received with the ledger.
@@ -101,7 +99,6 @@ func (v *verdict) add(what, format string, args ...any) {
 	v.details = append(v.details, what+": "+fmt.Sprintf(format, args...))
 }
 
-// faults lists the violations.
 func (v *verdict) faults() []string {
 	var all []string
 	for _, what := range slices.Sorted(maps.Keys(v.wrong)) {

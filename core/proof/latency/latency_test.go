@@ -31,7 +31,7 @@ var faults = []fault{
 // onFiles reports whether the fault applies to files too.
 func (f fault) onFiles() bool { return f.Loss == 0 && f.Drop == 0 }
 
-// lag returns a random delay.
+// lag returns the fault's delay, with random jitter.
 func (f fault) lag() time.Duration {
 	if f.Jitter == 0 {
 		return f.Delay
@@ -98,7 +98,7 @@ func play(t *testing.T, p place, f fault, rounds int) *verdict {
 
 // TestLatency checks a server that is slow or loses messages. Nothing may be charged
 // twice, each charge must have its receipt, and each answer must be of a known kind. The
-// test shows hazard 78.
+// test covers hazard 78.
 func TestLatency(t *testing.T) {
 	keep(t)
 	for _, at := range places {
@@ -106,7 +106,7 @@ func TestLatency(t *testing.T) {
 			if at.file && !f.onFiles() {
 				continue
 			}
-			t.Run(at.name+"/"+f.name, func(t *testing.T) {
+			t.Run(at.name+" "+f.name, func(t *testing.T) {
 				t.Parallel()
 				run(t, at.open(t), f, long(10))
 			})
@@ -131,7 +131,7 @@ func run(t *testing.T, p place, f fault, rounds int) view {
 		t.Error(what)
 	}
 	if v.seen.Paid == 0 || f.Impairment != (testserver.Impairment{}) && bites < leastBites {
-		t.Errorf("vacuous: %d paid, the fault bit %d times, want %d", v.seen.Paid, bites, leastBites)
+		t.Errorf("test setup: %d paid, the fault bit %d times, want %d", v.seen.Paid, bites, leastBites)
 	}
 	facts := tally.Facts{
 		Part: "latency", Runs: 1, Violations: v.wrong,

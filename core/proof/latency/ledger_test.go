@@ -21,7 +21,6 @@ func newLedger() *ledger {
 	return l
 }
 
-// clear empties the ledger.
 func (l *ledger) clear() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -46,28 +45,24 @@ func (l *ledger) charge(order string) string {
 	return receipt(order, l.charges[order])
 }
 
-// finish marks the order as paid.
 func (l *ledger) finish(order, receipt string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.receipts[order] = receipt
 }
 
-// orders returns the orders that were charged.
 func (l *ledger) orders() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Sorted(maps.Keys(l.charges))
 }
 
-// of returns how often an order was charged, and its receipt.
 func (l *ledger) of(order string) (charges int, receipt string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.charges[order], l.receipts[order]
 }
 
-// handled reports whether a handler ran for a request.
 func (l *ledger) handled(request string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

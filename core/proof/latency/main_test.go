@@ -1,5 +1,5 @@
 // Package latency_test runs the load of a payment service on each store while the
-// store's server is slow: messages are late, lost or delivered in bursts, and
+// store's server is slow. Messages are late, lost or delivered in bursts, and
 // connections break. Each of several replicas of the service has its own connections,
 // and users click several times at once.
 //

@@ -51,7 +51,7 @@ var places = []struct {
 	{"sqlite", "SQLite, sqlstore", true, func(t testing.TB) place { return newOnSQLite(t) }},
 }
 
-// All runs share these servers. Each run uses its own prefix, tables or database there.
+// All runs share these servers. Each run uses its own prefix or database there.
 var (
 	redises = testserver.NewShared(func(t testing.TB) []*testserver.Redis {
 		return []*testserver.Redis{testserver.StartRedis(t), testserver.StartRedis(t), testserver.StartRedis(t)}
@@ -82,7 +82,6 @@ type network struct {
 	proxies []*testserver.Proxy
 }
 
-// to starts a new proxy to a server, and returns the proxy's address.
 func (n *network) to(t testing.TB, addr string) string {
 	p := testserver.NewProxy(t, addr)
 	n.mu.Lock()
@@ -160,7 +159,6 @@ type onZooKeeper struct {
 	kept onRedis
 }
 
-// open implements place.
 func (p *onZooKeeper) open(t testing.TB) (locks, kept core.Store) {
 	t.Helper()
 	s, err := zkstore.New(testclient.ZooKeeper(t, 20*time.Second, p.to(t, p.addr)), zkstore.WithRoot("/"+strings.TrimSuffix(p.kept.prefix, ":")))
@@ -179,7 +177,6 @@ func (p *onZooKeeper) impair(f fault) {
 
 func (p *onZooKeeper) toll() testserver.Toll { return p.network.toll().Add(p.kept.toll()) }
 
-// onPostgres is a database behind pgstore.
 type onPostgres struct {
 	network
 	server *testserver.Postgres
@@ -194,7 +191,6 @@ func newOnPostgres(t testing.TB) *onPostgres {
 	return p
 }
 
-// open implements place.
 func (p *onPostgres) open(t testing.TB) (locks, kept core.Store) {
 	t.Helper()
 	url := p.server.URLAt(p.to(t, p.server.Addr), fmt.Sprint("pool_max_conns=", maxConnections))
@@ -206,7 +202,6 @@ func (p *onPostgres) open(t testing.TB) (locks, kept core.Store) {
 	return s, s
 }
 
-// onMariaDB is a database behind sqlstore.
 type onMariaDB struct {
 	network
 	server *testserver.MariaDB
@@ -221,7 +216,6 @@ func newOnMariaDB(t testing.TB) *onMariaDB {
 	return p
 }
 
-// open implements place.
 func (p *onMariaDB) open(t testing.TB) (locks, kept core.Store) {
 	t.Helper()
 	return openSQLStore(t, openSQL(t, "mysql", p.server.DSNAt(p.to(t, p.server.Addr))), sqlstore.MySQL)
@@ -271,7 +265,6 @@ func newOnSQLite(t testing.TB) *onSQLite {
 	return p
 }
 
-// open implements place.
 func (p *onSQLite) open(t testing.TB) (locks, kept core.Store) {
 	t.Helper()
 	return openSQLStore(t, openSQL(t, "sqlite", p.dsn), sqlstore.SQLite)
@@ -304,7 +297,6 @@ func (p *onSQLite) impair(f fault) {
 	}()
 }
 
-// lock locks the file for d.
 func (p *onSQLite) lock(d time.Duration, quit <-chan struct{}) {
 	tx, err := p.other.BeginTx(context.Background(), nil)
 	if err != nil {

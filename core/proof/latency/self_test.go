@@ -18,7 +18,6 @@ import (
 // unlocked is a place whose lock does nothing: it grants every claim.
 type unlocked struct{ tokens atomic.Uint64 }
 
-// open implements place.
 func (p *unlocked) open(testing.TB) (locks, kept core.Store) { return p, nil }
 
 func (p *unlocked) impair(fault) {}
@@ -38,13 +37,11 @@ func (p *unlocked) Extend(_ context.Context, claims []store.Claim) []store.Exten
 // Release implements store.Store.
 func (p *unlocked) Release(context.Context, store.Claim) error { return nil }
 
-// inMemory is a place without a server.
 type inMemory struct {
 	unlocked
 	locks, kept core.Store
 }
 
-// open implements place.
 func (p *inMemory) open(testing.TB) (locks, kept core.Store) { return p.locks, p.kept }
 
 // TestSelf_LockRemoved checks that the judges find a lock that does nothing, even if one

@@ -28,7 +28,6 @@ type replica struct {
 	url    string
 }
 
-// receipt returns the receipt of the nth charge of an order.
 func receipt(order string, n int) string { return fmt.Sprintf("%s/%d", order, n) }
 
 // newReplica starts a replica with its locks in locks and its stored responses in kept.

@@ -72,7 +72,7 @@ func TestTable(t *testing.T) {
 			if at.file && !f.onFiles() {
 				continue
 			}
-			t.Run(at.name+"/"+f.name, func(t *testing.T) {
+			t.Run(at.name+" "+f.name, func(t *testing.T) {
 				views[at.name+f.name] = run(t, at.open(t), f, max(tableRounds, long(10)))
 			})
 		}
@@ -131,7 +131,6 @@ func differs(text string) string {
 	return ""
 }
 
-// load returns the load average of the last minute, or "unknown".
 func load() string {
 	text, err := os.ReadFile("/proc/loadavg")
 	if err != nil {

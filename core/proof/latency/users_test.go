@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// ordersOfRound is the number of orders that are paid at once, and clicks the number
-	// of requests for each of them that are sent at once. The last two are the same
-	// request, with the same Idempotency-Key.
+	// ordersOfRound is the number of orders that are paid at once. clicks is the number
+	// of requests that are sent at once for each order. The last two requests for an
+	// order are the same request, with the same Idempotency-Key.
 	ordersOfRound = 6
 	clicks        = 5
 	// maxTries is the maximum number of requests that a user sends for a receipt.
@@ -104,7 +104,6 @@ func (u *users) insist(ctx context.Context, replicas []*replica, n int, order, k
 	u.unserved = append(u.unserved, order)
 }
 
-// ask sends one request.
 func (u *users) ask(ctx context.Context, r *replica, order, key string) try {
 	t := try{id: rand.Text(), order: order}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.url+"/orders/"+order+"/pay", nil)

@@ -39,7 +39,6 @@ func (r *rig) gaveUp(err error) {
 	r.wantHolds(r.cell.holds)
 }
 
-// acquireOp acquires a free key.
 func acquireOp(r *rig) {
 	r.arm("acquire", 0)
 	began := time.Now()
@@ -70,7 +69,6 @@ func acquireOp(r *rig) {
 	r.finish(true)
 }
 
-// reenterOp acquires the key again under its own lease.
 func reenterOp(r *rig) {
 	outer := r.acquire(context.Background(), r.locker)
 	r.arm("acquire", 0)

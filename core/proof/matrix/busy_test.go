@@ -13,10 +13,10 @@ import (
 // tooBusy counts the operations that failed because the machine was too busy.
 var tooBusy atomic.Int64
 
-// reported fails the test unless the caller of an operation that began at the given
-// time received the table's outcome. On a very busy machine, reported also accepts
-// ErrUnavailable if the engine has used up its time for the call. Then it waits until
-// the key has the given number of holds, and returns false.
+// reported fails the test unless the caller of an operation received the table's
+// outcome. began is the start of the operation. On a very busy machine, reported also
+// accepts ErrUnavailable if the engine has used up its time for the call. Then it waits
+// until the key has the given number of holds, and returns false.
 func (r *rig) reported(err error, began time.Time, holds int) bool {
 	r.t.Helper()
 	if errors.Is(err, r.cell.says) {
@@ -40,7 +40,7 @@ const usedUp = 2500 * time.Millisecond
 func leave(t *testing.T, lease *core.Lease) {
 	t.Helper()
 	if err := lease.Context().Err(); err != nil {
-		t.Errorf("the lease has ended: %v", context.Cause(lease.Context()))
+		t.Errorf("the lease is not held: %v", context.Cause(lease.Context()))
 	}
 	began := time.Now()
 	err := lease.Release(context.Background())

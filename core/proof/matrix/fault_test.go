@@ -19,8 +19,9 @@ const (
 	overtaken        // after the next operation of the engine or its user
 )
 
-// faults lists the faults. For an error reply, the request is not delivered. Depending
-// on the trial, the error says that nothing was done, or leaves the outcome unknown.
+// faults lists what happens to a message. For an error reply, the request is not
+// delivered. Depending on the trial, the error says that nothing was done, or leaves the
+// outcome unknown.
 var faults = []fault{
 	{"request lost", testserver.DropRequest, inTime},
 	{"reply lost and closed", testserver.CloseReply, inTime},
@@ -34,7 +35,6 @@ var faults = []fault{
 
 var errorReplies = []string{"LOADING Redis is loading the dataset in memory", "ERR something", "NOREPLICAS Not enough good replicas to write."}
 
-// of returns the fault's action for one trial.
 func (f fault) of(trial int) testserver.Action {
 	if f.action == (testserver.Action{}) {
 		return testserver.ErrorReply(errorReplies[trial%len(errorReplies)])

@@ -10,7 +10,6 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// places returns the number of claims that wait for the key.
 func (r *rig) places() int {
 	r.t.Helper()
 	list := strings.TrimSpace(r.fields()["w"])
@@ -142,7 +141,6 @@ func releaseOp(r *rig) {
 	r.finish(false)
 }
 
-// recordOp ends a run by storing its answer.
 func recordOp(r *rig) {
 	ctx := context.Background()
 	begin := store.Record{Value: []byte("begun"), Retain: time.Hour}

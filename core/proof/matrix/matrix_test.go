@@ -23,10 +23,11 @@ var operations = []struct {
 	{"wait", waitOp},
 }
 
-// TestMatrix checks each message of a lease, with each fault, on each kind of Redis, and on
-// one server with Redisson's keys too. It omits the cells for which lacks returns true.
+// TestMatrix checks each message of a lease, with each fault, on each kind of Redis,
+// and on one server with Redisson's keys too. It omits the cells for which lacks
+// returns true.
 //
-// The test shows hazards 7, 8, 9, 10, 11, 12, 13, 14, 15, 17, 25, 39 and 58.
+// The test covers hazards 7, 8, 9, 10, 11, 12, 13, 14, 15, 17, 25, 39 and 58.
 func TestMatrix(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
@@ -35,7 +36,7 @@ func TestMatrix(t *testing.T) {
 	var mu sync.Mutex
 	cells := 0
 	all := places(t)
-	t.Run("cells", func(t *testing.T) {
+	t.Run("all cells", func(t *testing.T) {
 		for _, op := range operations {
 			for _, f := range faults {
 				c, known := table[op.name][f.name]
@@ -49,7 +50,7 @@ func TestMatrix(t *testing.T) {
 					}
 					cells++
 					for trial := range trials() {
-						t.Run(fmt.Sprint(op.name, ", ", f.name, ", ", p.name, ", ", trial+1), func(t *testing.T) {
+						t.Run(fmt.Sprint(op.name, " ", f.name, " ", p.name, " ", trial+1), func(t *testing.T) {
 							t.Parallel()
 							r := newRig(t, p, c, f, trial)
 							op.play(r)
@@ -76,11 +77,11 @@ func TestMatrix(t *testing.T) {
 		trialsPlayed += n
 	}
 	if n := int(tooBusy.Load()); n > trialsPlayed/10 {
-		t.Errorf("vacuous: the machine was too busy %d times", n)
+		t.Errorf("test setup: the machine was too busy %d times", n)
 	}
 	want := cells * trials()
 	if !t.Failed() && trialsPlayed != want {
-		t.Errorf("vacuous: %d faults in %d trials", trialsPlayed, want)
+		t.Errorf("test setup: %d faults in %d trials", trialsPlayed, want)
 	}
 	tally.Note(t, tally.Facts{
 		Part: "matrix", Runs: trialsPlayed, Faults: bit, Outcomes: outcomes,

@@ -101,8 +101,8 @@ func (p place) warm(t *testing.T) {
 }
 
 // lacks reports whether the place's keys do not promise the outcome of a cell. With
-// Redisson's keys an acquire that arrives after its own release holds the key, for at most
-// one TTL (TestLateAcquire of package redisstore).
+// Redisson's keys an acquire that arrives after its own release holds the key, for at
+// most one TTL (TestLateAcquire of package redisstore).
 func (p place) lacks(op string, f fault) bool {
 	switch op {
 	case "record":

@@ -32,22 +32,22 @@ var quorumTable = []struct {
 }
 
 // TestQuorumMatrix checks a quorum with a fault of one server's message. There is no
-// fault for a record, because a quorum refuses records before any request is sent: no
+// fault for a record, because a quorum refuses records before any request is sent. No
 // node is certain to have a record's last state.
 //
-// The test shows hazards 7, 9, 11, 13, 14, 15, 52 and 54.
+// The test covers hazards 7, 9, 11, 13, 14, 15, 52 and 54.
 func TestQuorumMatrix(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
 	q := newQuorum(t)
 	var mu sync.Mutex
 	bit, played, want := make(map[string]int), 0, 0
-	t.Run("cells", func(t *testing.T) {
+	t.Run("all cells", func(t *testing.T) {
 		for _, op := range quorumTable {
 			want += len(faults) * trials()
 			for _, f := range faults {
 				for trial := range trials() {
-					t.Run(fmt.Sprint(op.name, ", ", f.name, ", quorum, ", trial+1), func(t *testing.T) {
+					t.Run(fmt.Sprint(op.name, " ", f.name, " quorum ", trial+1), func(t *testing.T) {
 						t.Parallel()
 						m := q.member(t, f, trial)
 						op.play(m)
@@ -63,7 +63,7 @@ func TestQuorumMatrix(t *testing.T) {
 				}
 			}
 		}
-		t.Run("record, quorum: nothing is sent", func(t *testing.T) {
+		t.Run("record sends nothing", func(t *testing.T) {
 			t.Parallel()
 			m := q.member(t, faults[0], 0)
 			for _, p := range m.proxies {
@@ -81,7 +81,7 @@ func TestQuorumMatrix(t *testing.T) {
 		})
 	})
 	if !t.Failed() && played != want {
-		t.Errorf("vacuous: %d of %d trials", played, want)
+		t.Errorf("test setup: %d of %d trials", played, want)
 	}
 	tally.Note(t, tally.Facts{
 		Part: "matrix", Runs: played, Faults: bit, Outcomes: map[string]int{"done": played},
@@ -155,8 +155,8 @@ func quorumRenew(m *member) {
 	case within:
 		m.deliver()
 	}
-	// Together with the time before, this is longer than the lease lasts without an
-	// extension.
+	// Together with the time until the extension, this pause is longer than the lease
+	// lasts without an extension.
 	time.Sleep(ttl * 2 / 3)
 	m.wantMajority(1)
 	m.wantBusy()

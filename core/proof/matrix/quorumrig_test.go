@@ -68,7 +68,7 @@ func (q *quorum) locker(t *testing.T, client func(i int) *redis.Client) *core.Lo
 		t.Cleanup(func() { _ = s.Close() })
 		stores = append(stores, s)
 	}
-	// The servers are new, and none of them is restarted.
+	// The servers are new, and none of them is restarted, so no quarantine is needed.
 	store, err := redlock.New(stores, redlock.WithFencing(), redlock.WithNodeTimeout(nodeTimeout), redlock.WithQuarantine(0))
 	if err != nil {
 		t.Fatal(err)
@@ -118,7 +118,7 @@ func (q *quorum) member(t *testing.T, f fault, trial int) *member {
 			}
 		})
 	})
-	// After this all connections are open, and a token was granted.
+	// The first grant opens all connections, and returns a token from before the trial.
 	first := m.acquire(context.Background(), m.locker)
 	m.before = first.Token()
 	m.release(first)
@@ -126,7 +126,8 @@ func (q *quorum) member(t *testing.T, f fault, trial int) *member {
 	return m
 }
 
-// arm sets the fault for the next call of a script at one server.
+// arm makes the fault hit a call of a script at one server, but not the next skip
+// calls.
 func (m *member) arm(script string, skip int) {
 	m.script, m.skip = script, skip
 	m.proxies[m.at].Forget()
@@ -175,7 +176,6 @@ func (m *member) has(n int) (at int) {
 	return at
 }
 
-// wantMajority fails the test unless the key has n holds on a majority of the servers.
 func (m *member) wantMajority(n int) {
 	m.t.Helper()
 	if at := m.has(n); at < majority {
@@ -214,9 +214,9 @@ func (m *member) wantBusy() {
 }
 
 // refusedLate delivers a claim whose lease was released, and checks that the server of
-// the late message refuses the claim. If the claim belongs to a lease in still, which is
-// held, there is nothing to refuse. This happens if a slow server received an earlier
-// claim late.
+// the late message refuses the claim. The leases in still are held. If the claim
+// belongs to one of them, there is nothing to refuse. This happens if a slow server
+// received an earlier claim late.
 func (m *member) refusedLate(still ...*core.Lease) {
 	m.t.Helper()
 	m.armed.Await(m.t) // a majority may have answered before this server received its request
@@ -261,6 +261,6 @@ func (m *member) finish(last uint64) {
 		return true
 	})
 	if n := m.proxies[m.at].Times(m.armed); n != 1 {
-		m.t.Errorf("vacuous: the fault has hit %d messages, want one", n)
+		m.t.Errorf("test setup: the fault has hit %d messages, want one", n)
 	}
 }

@@ -17,22 +17,22 @@ import (
 // TestQuorumWakeUps checks a waiter at a quorum when the wake-ups from all servers have
 // the same mishap.
 //
-// It shows hazard 39.
+// It covers hazard 39.
 func TestQuorumWakeUps(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
 	q := newQuorum(t)
 	var mu sync.Mutex
 	bit, played := make(map[string]int), 0
-	t.Run("cells", func(t *testing.T) {
+	t.Run("all cells", func(t *testing.T) {
 		for _, m := range mishaps {
 			for trial := range trials() {
-				t.Run(fmt.Sprint("wake-up of a waiter, ", m, ", quorum, ", trial+1), func(t *testing.T) {
+				t.Run(fmt.Sprint("wake-up of waiter ", m, " quorum ", trial+1), func(t *testing.T) {
 					t.Parallel()
 					w := q.wakeUp(t, m, trial)
 					w.serves(wokenTTL)
 					if n := w.heard(); n < majority && !t.Failed() {
-						t.Errorf("vacuous: %d of %d servers have published", n, nodes)
+						t.Errorf("test setup: %d of %d servers have published", n, nodes)
 					}
 					mu.Lock()
 					defer mu.Unlock()

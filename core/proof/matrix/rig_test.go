@@ -108,7 +108,6 @@ func (r *rig) arm(script string, skip int) {
 	}
 }
 
-// fired waits until the fault has hit its message.
 func (r *rig) fired() {
 	r.t.Helper()
 	r.eventually("the fault fires", func() bool { return r.times() > 0 })
@@ -159,7 +158,6 @@ func (r *rig) eventually(what string, ok func() bool) {
 	testserver.Eventually(r.t, patience, what, ok)
 }
 
-// fields returns the fields that the server stores for the key.
 func (r *rig) fields() map[string]string {
 	r.t.Helper()
 	if !r.place.redisson {
@@ -180,7 +178,6 @@ func (r *rig) fields() map[string]string {
 	return m
 }
 
-// with returns the number of fields with this prefix.
 func (r *rig) with(prefix string) (n int) {
 	r.t.Helper()
 	for f := range r.fields() {
@@ -191,7 +188,6 @@ func (r *rig) with(prefix string) (n int) {
 	return n
 }
 
-// wantHolds fails the test unless the key has n holds.
 func (r *rig) wantHolds(n int) {
 	r.t.Helper()
 	if got := r.with("h:"); got != n {
@@ -214,7 +210,8 @@ func (r *rig) same() map[string]string {
 	return m
 }
 
-// unmoved delivers the late message, and fails the test if the message changes anything.
+// unmoved delivers the late message, and fails the test if the message changes the part
+// of the key that same returns.
 func (r *rig) unmoved() {
 	r.t.Helper()
 	before := r.same()
@@ -239,7 +236,6 @@ func (r *rig) end() int64 {
 	return 0
 }
 
-// acquire acquires the key through l, and waits if the key is busy.
 func (r *rig) acquire(ctx context.Context, l *core.Locker) *core.Lease {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -264,8 +260,6 @@ func (r *rig) release(lease *core.Lease) {
 	}
 }
 
-// wantBusy tries to acquire the key as the rival, and fails the test unless the key is
-// busy.
 func (r *rig) wantBusy() {
 	r.t.Helper()
 	lease, err := r.rival.TryAcquire(context.Background(), r.key)
@@ -306,12 +300,12 @@ func (r *rig) finish(next bool) {
 		r.t.Errorf("the key has %v to live", left)
 	}
 	if n := r.times(); n != 1 {
-		r.t.Errorf("vacuous: the fault has hit %d messages, want one", n)
+		r.t.Errorf("test setup: the fault has hit %d messages, want one", n)
 	}
 	for _, p := range r.proxies {
 		for _, f := range r.armed {
 			if n := p.Times(f); n > 1 {
-				r.t.Errorf("vacuous: the fault has hit %d messages at a server, want one", n)
+				r.t.Errorf("test setup: the fault has hit %d messages at a server, want one", n)
 			}
 		}
 	}

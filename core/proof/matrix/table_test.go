@@ -7,7 +7,7 @@ type cell struct {
 	says   error  // the error that the caller receives; nil is success
 	sent   int    // minimum number of times that the message is sent
 	holds  int    // number of the key's holds right after the operation
-	tokens uint64 // number of grants by the end, the last of them to another program
+	tokens uint64 // grants by the end; without a stored answer, the last one is another program's
 	why    string
 }
 

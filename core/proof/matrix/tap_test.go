@@ -45,7 +45,6 @@ func newTap(t *testing.T, m mishap, about string, trial int) *tap {
 	return &tap{t: t, mishap: m, about: about, trial: trial, fired: make(chan struct{})}
 }
 
-// dial connects to addr through the tap.
 func (p *tap) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	server, err := (&net.Dialer{}).DialContext(ctx, network, addr)
 	if err != nil {
@@ -118,13 +117,12 @@ func (p *tap) apply(raw []byte, words []string, pass func([]byte) error) [][]byt
 	return nil
 }
 
-// message waits for the message and returns its text.
 func (p *tap) message() string {
 	p.t.Helper()
 	select {
 	case <-p.fired:
 	case <-time.After(patience):
-		p.t.Fatal("vacuous: no message was published")
+		p.t.Fatal("test setup: no message was published")
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -18,8 +18,8 @@ import (
 )
 
 // pushedTTL is the TTL of a lease that the message grants to its waiter. It exceeds
-// patience, so a test fails unless a grant that no waiter takes expires before its TTL.
-// wokenTTL is too short for a grant by message, so the message only wakes the waiter.
+// patience. So a test fails unless an unused grant expires before its TTL. wokenTTL is
+// too short for a grant by message, so the message only wakes the waiter.
 const (
 	pushedTTL = 3 * patience
 	wokenTTL  = store.WaiterLife - time.Second
@@ -34,29 +34,28 @@ var wakeUps = []struct {
 }{
 	{"woken", (*wakeUp).woken, "the waiter asks anyway, and competes with others for the key"},
 	{"granted", (*wakeUp).granted, "the grant is of the waiter's own lease: it has it when it next asks"},
-	// The waiter leaves.
 	{"granted and left", (*wakeUp).leaves, "the waiter's release ends the grant, heard of or not"},
-	// The waiter is gone already.
 	{"granted and gone", (*wakeUp).gone, "the grant ends by itself, and is not believed after that"},
 }
 
 // TestWakeUps checks the message that wakes a waiter or grants it the key, with each
 // mishap, on each kind of Redis.
 //
-// It shows hazards 39, 43 and 44.
+// It covers hazards 39, 43 and 44.
 func TestWakeUps(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
 	var mu sync.Mutex
 	bit, grants := make(map[string]int), 0
-	// Redisson's message says that the key is free, and nothing else: TestSharedLocks.
+	// Redisson's message says only that the key is free. TestSharedLocks covers this
+	// message.
 	all := slices.DeleteFunc(places(t), func(p place) bool { return p.redisson })
-	t.Run("cells", func(t *testing.T) {
+	t.Run("all cells", func(t *testing.T) {
 		for _, op := range wakeUps {
 			for _, m := range mishaps {
 				for _, p := range all {
 					for trial := range trials() {
-						t.Run(fmt.Sprint("wake-up ", op.name, ", ", m, ", ", p.name, ", ", trial+1), func(t *testing.T) {
+						t.Run(fmt.Sprint("wake-up ", op.name, " ", m, " ", p.name, " ", trial+1), func(t *testing.T) {
 							t.Parallel()
 							w := newWakeUp(t, p, m, trial)
 							op.play(w)
@@ -81,13 +80,12 @@ func TestWakeUps(t *testing.T) {
 		played += n
 	}
 	if want := len(wakeUps) * len(mishaps) * len(all) * trials(); !t.Failed() && played != want {
-		t.Errorf("vacuous: %d of %d trials", played, want)
+		t.Errorf("test setup: %d of %d trials", played, want)
 	}
 	// Messages grant no keys in a Cluster. Elsewhere they grant no key to the waiter of
-	// wakeUps[0], because its TTL is too short: the message only wakes the waiter, which
-	// then asks the store again.
+	// wakeUps[0], because its TTL is too short.
 	if want := (len(wakeUps) - 1) * len(mishaps) * (len(all) - 1) * trials(); !t.Failed() && grants != want {
-		t.Errorf("vacuous: %d grants by message in %d trials", grants, want)
+		t.Errorf("test setup: %d grants by message in %d trials", grants, want)
 	}
 	tally.Note(t, tally.Facts{
 		Part: "matrix", Runs: played, Faults: bit, Outcomes: map[string]int{"done": played},
@@ -145,8 +143,8 @@ func (w *wakeUp) hold(lease *core.Lease) {
 	w.leave(lease)
 }
 
-// leave releases a lease. A lease that began with the rest of a grant may be lost, if
-// the machine is too busy to extend it in time.
+// leave releases a lease. A lease that began with a short grant by message may be lost,
+// if the machine is too busy to extend it in time.
 func (w *wakeUp) leave(lease *core.Lease) {
 	if errors.Is(context.Cause(lease.Context()), core.ErrLost) {
 		tooBusy.Add(1)
@@ -207,8 +205,6 @@ func waiterOf(ctx context.Context, t *testing.T, l *core.Locker, key string, ttl
 	return got
 }
 
-// served waits for the waiter's lease, and fails the test if the waiter is not granted
-// the key.
 func served(t *testing.T, got <-chan *core.Lease) *core.Lease {
 	t.Helper()
 	select {
@@ -275,7 +271,8 @@ func (w *wakeUp) leaves() {
 	w.clean()
 }
 
-// gone plays a waiter that never asks again, while its process keeps listening.
+// gone plays a waiter that does not ask again before its grant has expired, while its
+// process keeps listening.
 func (w *wakeUp) gone() {
 	holder := w.acquire(context.Background(), w.rival)
 	dead := store.Claim{

@@ -5,7 +5,8 @@
  * A printed line that begins with "do" is a step of the replay, with the answer of the store.
  */
 #define TTL 2     /* duration of a hold and of a tombstone, in ticks of the store's clock */
-#define TRUST 1   /* time for which a process relies on a hold after the call, in ticks of its clock */
+/* Time for which a process relies on a hold after the call, in ticks of its clock. */
+#define TRUST 1
 #define LIFE 2    /* maximum delay of a request */
 #define lower(x) x = (x > 0 -> x - 1 : 0)
 #define taken (hold[0] || hold[1] || hold[2] || kept)
@@ -13,9 +14,10 @@
 #define backed(l) (!trust[l] || hold[l] || kept && whose == l)
 #define isLate(l, c) (late == c && lateOf == l)
 
-mtype = { NONE, GRANTED, BUSY, LOST, OK, DONE }                      /* answers */
+mtype = { NONE, GRANTED, BUSY, LOST, OK, DONE, SAVED }               /* answers */
 mtype = { ACQUIRE, EXTEND, RELEASE, SAVE, UNDO }                     /* calls */
-mtype = { ALONE, BACKED, FENCED, CLEAN, HEARD, FINAL, SAVED, COUNTED } /* promises */
+mtype = { ALONE, BACKED, FENCED, CLEAN, HEARD, FINAL, COUNTED }      /* promises, and SAVED */
+mtype = { TOGETHER, SINGLE, LATEST, KNOWN, REPLAYED }
 
 /* The state of the store. Times are remaining times, and 0 means that there is no entry. */
 byte hold[3], tomb[3];
@@ -26,11 +28,14 @@ byte kept, whose;          /* a hold without an owner, and its last owner */
 mtype call[CALLS] = NONE, reply[CALLS] = NONE;
 mtype late = NONE;
 byte lateOf, life;
-bool settled;              /* the store has answered "not held" to the release of the late request's lease */
+/* The store has answered "not held" to the release of the late request's lease. */
+bool settled;
 
 /* The state of the processes. */
-byte trust[3], pending[CALLS]; /* trust in a hold; the trust after a confirmation of the call in flight */
-bool old[CALLS], used;         /* a token later than the reply's was granted; the newest token was trusted */
+/* Trust in a hold; the trust after a confirmation of the call in flight. */
+byte trust[3], pending[CALLS];
+/* A token later than the reply's was granted; the newest token was trusted. */
+bool old[CALLS], used;
 bool lag;                  /* the store's clock is ahead of the others, by at most one tick */
 hidden mtype ans;
 

@@ -58,7 +58,8 @@ giveBack:
 	:: atomic { waits && call[0] == EXTEND -> waits = false; leave(0) }
 	:: atomic { reply[3] == OK && (!waits || lost) -> must(HEARD, !waits || was); waits = false;
 		if :: unsure -> goto giveBack :: else -> break fi }
-	:: atomic { reply[3] == LOST && (!waits || lost) -> break } /* the callers receive "lost", which is a guess after an unanswered release */
+	/* The callers receive "lost", which is a guess after an unanswered release. */
+	:: atomic { reply[3] == LOST && (!waits || lost) -> break }
 	:: atomic { true -> unsure = true; goto giveBack }
 	od;
 over:

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"testing"
 	"time"
 
+	"github.com/lockkit/lockkit/core/casstore"
 	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/core/store"
 )
@@ -14,19 +16,37 @@ const (
 	key  = "key"
 	tick = time.Second
 	ttl  = 2 * tick // TTL of key.pml
-	many = 3        // MANY of once.pml
+	many = 3        // MANY of run.pml
 )
 
-// replay applies a model's events to a memstore, and compares the answers.
+// replay applies a model's events to a store, and compares the answers.
 type replay struct {
-	store  *memstore.Store
+	store  store.Store
+	data   *database      // the place of the store, or nil if the store has no transactions
 	runs   bool           // the claims have records
 	token  uint64         // of the last grant
 	number [3]int         // number of each lease's run
-	saves  [3]bool        // the lease has tried to save the end of its run
+	saves  [3]bool        // the lease has tried to save or commit the end of its run
 	unsaid int            // runs with an unknown end that the model expects in the next grant
 	undo   bool           // the next release is an undo
 	count  map[string]int // number of each answer
+}
+
+// newReplay returns a replay with an empty store. The store is a memstore. Only for
+// commit.pml it is a casstore, because a memstore has no transactions of its callers.
+func newReplay(t *testing.T, model string, count map[string]int) *replay {
+	t.Helper()
+	r := &replay{store: memstore.New(), runs: model == "once" || model == "commit", count: count}
+	if model == "commit" {
+		r.data = newDatabase()
+		s, err := casstore.New(r.data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close() })
+		r.store = s
+	}
+	return r
 }
 
 // do applies one event in virtual time. It returns an error if the store's answer
@@ -71,11 +91,21 @@ func (r *replay) do(ctx context.Context, event string) error {
 		c.Undo, r.undo = r.undo, false
 		got = answer(r.store.Release(ctx, c), "OK")
 	case "save":
-		r.saves[l] = true
-		c.Record = &store.Record{Value: []byte{byte(r.number[l]), byte(l + 1)}, Attempt: r.number[l], Done: n == 2, Retain: time.Hour}
+		c.Record = r.record(l, n == 2)
 		got = answer(r.store.Release(ctx, c), "OK")
+	case "commit": // the transaction stays open after OK
+		c.Record = r.record(l, true)
+		got = answer(casstore.Commit(ctx, r.store.(*casstore.Store), r.data.begin(), c), "OK")
+		if got != "OK" {
+			_ = r.data.end(false)
+		}
+	case "end":
+		got = want
+		if err := r.data.end(want == "COMMITTED"); err != nil {
+			got = err.Error()
+		}
 	case "revoke":
-		want, got = "OK", answer(r.store.Revoke(ctx, key, store.HoldID(c.Lease), time.Millisecond), "OK")
+		want, got = "OK", answer(r.store.(store.Inspector).Revoke(ctx, key, store.HoldID(c.Lease), time.Millisecond), "OK")
 	default:
 		return fmt.Errorf("unknown event %q", event)
 	}
@@ -84,6 +114,12 @@ func (r *replay) do(ctx context.Context, event string) error {
 	}
 	r.count[what+" "+want]++
 	return nil
+}
+
+// record returns the record with which lease l ends its run.
+func (r *replay) record(l int, isDone bool) *store.Record {
+	r.saves[l] = true
+	return &store.Record{Value: []byte{byte(r.number[l]), byte(l + 1)}, Attempt: r.number[l], Done: isDone, Retain: time.Hour}
 }
 
 // granted compares a grant with the model. A new grant must have a token above all
@@ -105,13 +141,14 @@ func (r *replay) granted(l int, g store.Grant, isNew bool) error {
 	return nil
 }
 
-// answer returns the model's name of a store's answer.
 func answer(err error, success string) string {
 	switch {
 	case err == nil:
 		return success
 	case errors.Is(err, store.ErrBusy):
 		return "BUSY"
+	case errors.Is(err, store.ErrSaved): // matches ErrLost too
+		return "SAVED"
 	case errors.Is(err, store.ErrLost):
 		return "LOST"
 	}

@@ -27,7 +27,8 @@ active proctype network() {
 }
 
 proctype lease(byte l) {
-	bool again = l > 0, unsure;   /* only one lease repeats its claim, to limit the number of states */
+	/* Only one lease repeats its claim, to limit the number of states. */
+	bool again = l > 0, unsure;
 	l < 2 || next;   /* the callers of one process send their claims one after the other */
 ask:
 	atomic { send(l, ACQUIRE) }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 )
 
 // find returns the file that a place names, its text including earlier changes, and the
@@ -38,16 +39,14 @@ func find(root, place string, changed map[string]string) (file, text string, fro
 		if !strings.Contains(source, word) {
 			continue // saves the time to parse it
 		}
-		set := token.NewFileSet()
-		tree, err := parser.ParseFile(set, one, source, parser.SkipObjectResolution)
+		all, err := declarations(source)
 		if err != nil {
-			return "", "", 0, 0, err
+			return "", "", 0, 0, fmt.Errorf("%s: %w", one, err)
 		}
-		for _, node := range declarations(tree) {
-			if node.name == name {
+		for _, d := range all {
+			if d.name == name {
 				found++
-				file, text = one, source
-				from, to = set.Position(node.Pos()).Offset, set.Position(node.End()).Offset
+				file, text, from, to = one, source, d.from, d.to
 			}
 		}
 	}
@@ -70,30 +69,47 @@ func read(root, file string, changed map[string]string) (string, error) {
 	return string(text), err
 }
 
-// declaration is a function, a constant, a variable or a type of a file.
+// declaration is a function, a constant, a variable or a type of a file, with its start
+// and end in the text.
 type declaration struct {
-	ast.Node
-	name string
+	name     string
+	from, to int
 }
 
-func declarations(tree *ast.File) []declaration {
+// parsed has the declarations of the texts that declarations has parsed. Many mutants
+// are in the same files.
+var parsed sync.Map
+
+func declarations(source string) ([]declaration, error) {
+	if all, ok := parsed.Load(source); ok {
+		return all.([]declaration), nil
+	}
+	set := token.NewFileSet()
+	tree, err := parser.ParseFile(set, "", source, parser.SkipObjectResolution)
+	if err != nil {
+		return nil, err
+	}
 	var all []declaration
+	add := func(name string, node ast.Node) {
+		all = append(all, declaration{name, set.Position(node.Pos()).Offset, set.Position(node.End()).Offset})
+	}
 	for _, d := range tree.Decls {
 		switch d := d.(type) {
 		case *ast.FuncDecl:
-			all = append(all, declaration{d, funcName(d)})
+			add(funcName(d), d)
 		case *ast.GenDecl:
 			for _, spec := range d.Specs {
 				switch spec := spec.(type) {
 				case *ast.TypeSpec:
-					all = append(all, declaration{spec, spec.Name.Name})
+					add(spec.Name.Name, spec)
 				case *ast.ValueSpec:
-					all = append(all, declaration{spec, spec.Names[0].Name})
+					add(spec.Names[0].Name, spec)
 				}
 			}
 		}
 	}
-	return all
+	parsed.Store(source, all)
+	return all, nil
 }
 
 // funcName returns the name of a function, or Type.method for a method.

@@ -176,7 +176,8 @@ func (b *switched) changed() (map[string]string, error) {
 		}
 	}
 	files := make(map[string]string)
-	texts := make(map[string]map[int]map[string]string) // of embedded files, by package, mutant and name
+	// texts has the texts of embedded files, by package, mutant and name.
+	texts := make(map[string]map[int]map[string]string)
 	for file, places := range byFile {
 		if !strings.HasSuffix(file, ".go") {
 			dir, name, err := b.embedding(file)
@@ -198,7 +199,8 @@ func (b *switched) changed() (map[string]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		slices.SortFunc(places, func(p, q *place) int { return q.from - p.from }) // the last one first
+		// The last place comes first.
+		slices.SortFunc(places, func(p, q *place) int { return q.from - p.from })
 		for _, p := range places {
 			text = text[:p.from] + p.code() + text[p.to:]
 		}

@@ -1,7 +1,9 @@
 // Package neighbours drives the real clients of other languages and libraries, so that
 // tests can share locks with them. A small program for each language carries out the
-// commands of a Go test. Each program's packages are downloaded from their registry once,
-// and stored in the user's cache directory. versions.txt lists their versions.
+// commands of a Go test. The packages of the programs in Java, Python and JavaScript
+// are downloaded from their registries once, and stored in the user's cache directory.
+// versions.txt lists their versions, and golang/go.mod the versions for the programs in
+// Go.
 //
 //	r := neighbours.StartRedisson(t, neighbours.Redisson4, server.Addr)
 //	jane := r.Thread("jane")

@@ -70,7 +70,6 @@ func Start(t testing.TB, cmd *exec.Cmd) *Driver {
 	return d
 }
 
-// read reads the answers, and assigns each to its call.
 func (d *Driver) read(answers *os.File) {
 	defer close(d.ended)
 	for lines := bufio.NewScanner(answers); lines.Scan(); {
@@ -127,7 +126,8 @@ func (d *Driver) Begin(who, verb string, args ...any) *Call {
 func (c *Call) Done() <-chan struct{} { return c.done }
 
 // Answer waits for the answer and returns its text. The error is an *Error, unless the
-// process has exited. If no answer comes within 2 minutes, the test fails.
+// process has exited or no answer comes within 2 minutes. Without an answer in this
+// time, the test fails.
 func (c *Call) Answer() (string, error) {
 	c.driver.t.Helper()
 	late := time.NewTimer(answerLimit)

@@ -43,8 +43,8 @@ func pom(packages []string) string {
 	return s.String()
 }
 
-// startJava starts the class main of a kit. The JVM's options shorten the start of a small
-// program.
+// startJava starts the class main of a kit. The JVM's options shorten the start of a
+// small program.
 func startJava(t testing.TB, k *kit, main string, args ...string) *Driver {
 	t.Helper()
 	dir := k.require(t)

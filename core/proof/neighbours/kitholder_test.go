@@ -23,9 +23,9 @@ import (
 // Redisson's locks with the kit. Its value is the address of the server.
 const holderOf = "LOCKKIT_NEIGHBOURS_HOLDER"
 
-// startHolder starts a process with the kit, which obeys the commands of a Driver: "lock" with
-// a name and a TTL in milliseconds, and "unlock" with a name. The answer of "unlock" is
-// "released" or "lost".
+// startHolder starts a process with the kit, which obeys the commands of a Driver:
+// "lock" with a name and a TTL in milliseconds, and "unlock" with a name. The answer of
+// "unlock" is "released" or "lost".
 func startHolder(t *testing.T, addr string) *neighbours.Driver {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -74,7 +74,7 @@ func serveHolder(addr string) {
 	}
 }
 
-// goDies first pauses a process of the kit for longer than the TTL of its lock, and later
+// goDies pauses a process of the kit for longer than the TTL of its lock, and later
 // kills the process. Each time, the process holds a lock for which Redisson waits.
 func goDies(s *shared, addr string) {
 	s.t.Helper()

@@ -15,8 +15,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// election runs the replicas of a service, each in its own process, and the servers and the
-// ledger that they share.
+// election runs the replicas of a service, each in its own process, and the servers and
+// the ledger that they share.
 type election struct {
 	t         *testing.T
 	apiserver *neighbours.Driver
@@ -33,7 +33,6 @@ type member struct {
 	name, release string
 }
 
-// startClientgo starts the program golang/clientgo.
 func startClientgo(t testing.TB, args ...string) *neighbours.Driver {
 	t.Helper()
 	program, err := clientgo()
@@ -43,7 +42,6 @@ func startClientgo(t testing.TB, args ...string) *neighbours.Driver {
 	return neighbours.Start(t, exec.Command(program, args...))
 }
 
-// newElection starts an election with one replica for each of releases.
 func newElection(t *testing.T, releases ...string) *election {
 	t.Helper()
 	e := &election{t: t, redis: testserver.StartRedis(t), ledger: newLedger(t), apiserver: startClientgo(t, "apiserver")}
@@ -57,7 +55,6 @@ func newElection(t *testing.T, releases ...string) *election {
 	return e
 }
 
-// join starts a replica of release.
 func (e *election) join(release string) {
 	e.t.Helper()
 	e.started++
@@ -66,8 +63,8 @@ func (e *election) join(release string) {
 	e.replicas = append(e.replicas, m)
 }
 
-// next waits until a replica with another name than not leads, and returns the replica's
-// term. If two replicas led at the same time, next ends the test.
+// next waits until a replica with another name than not leads, and returns the
+// replica's term. If judge finds a violation, next ends the test.
 func (e *election) next(not string) *term {
 	e.t.Helper()
 	x := e.ledger.await(e.t, e.ledger.last(), not)
@@ -77,7 +74,6 @@ func (e *election) next(not string) *term {
 	return x
 }
 
-// leader returns the replica that leads, and its term.
 func (e *election) leader() (*member, *term) {
 	e.t.Helper()
 	for {
@@ -88,7 +84,6 @@ func (e *election) leader() (*member, *term) {
 	}
 }
 
-// remove kills a replica, and waits until another replica leads.
 func (e *election) remove(m *member) {
 	e.t.Helper()
 	m.Kill()
@@ -96,7 +91,6 @@ func (e *election) remove(m *member) {
 	e.next(m.name)
 }
 
-// kill kills the leader, and starts a replica of the same release.
 func (e *election) kill() {
 	e.t.Helper()
 	m, _ := e.leader()
@@ -104,7 +98,6 @@ func (e *election) kill() {
 	e.join(m.release)
 }
 
-// replace makes the leader leave, and then starts a replica of release.
 func (e *election) replace(release string) {
 	e.t.Helper()
 	m, _ := e.leader()
@@ -126,8 +119,8 @@ func (e *election) pause() {
 	e.ledger.awaitEnd(e.t, x)
 }
 
-// outage pauses a server, and waits until no replica leads. Then it resumes the server, and
-// waits for a leader.
+// outage pauses a server, and waits until no replica leads. Then it resumes the server,
+// and waits for a leader.
 func (e *election) outage(server interface {
 	Pause()
 	Resume()
@@ -144,8 +137,8 @@ func (e *election) outage(server interface {
 	e.next("")
 }
 
-// judge fails the test if two replicas led at the same time. It returns the number of
-// pairs of terms in which client-go let two replicas lead after a pause.
+// judge fails the test for each violation. It returns the number of pairs of terms in
+// which client-go let two replicas lead after a pause.
 func (e *election) judge() int {
 	e.t.Helper()
 	wrong, allowed := e.ledger.judge()
@@ -155,18 +148,19 @@ func (e *election) judge() int {
 	return allowed
 }
 
-// TestLeaderRollout moves a service of two replicas from client-go's leader election to package
-// leader, and back, as core/leader/README.md describes. At the steps it pauses, kills and
-// replaces the leader.
+// TestLeaderRollout moves a service of two replicas from client-go's leader election to
+// package leader, and back, as core/leader/README.md describes. At the steps it pauses,
+// kills and replaces the leader.
 func TestLeaderRollout(t *testing.T) {
 	t.Parallel()
 	var twoLead atomic.Int64
-	t.Run("steps", func(t *testing.T) {
-		t.Run("forth", func(t *testing.T) {
+	t.Run("rolling steps", func(t *testing.T) {
+		t.Run("roll forth", func(t *testing.T) {
 			t.Parallel()
 			e := newElection(t, "client-go", "client-go")
-			// client-go itself does not promise a single leader after a pause. In rare cases an
-			// update that was in flight prevents a second leader, so several pauses may be needed.
+			// client-go itself does not promise a single leader after a pause. In rare
+			// cases an update that was in flight prevents a second leader, so several
+			// pauses may be needed.
 			for n := 0; ; n++ {
 				e.pause()
 				if e.judge() > 0 {
@@ -191,7 +185,7 @@ func TestLeaderRollout(t *testing.T) {
 			e.kill()
 			twoLead.Add(int64(e.judge()))
 		})
-		t.Run("back", func(t *testing.T) {
+		t.Run("roll back", func(t *testing.T) {
 			t.Parallel()
 			e := newElection(t, "leader", "leader")
 			for _, next := range []string{"both", "both", "client-go", "client-go"} {
@@ -213,7 +207,7 @@ func TestLeaderRollout(t *testing.T) {
 			})
 		})
 	})
-	t.Run("page", func(t *testing.T) {
+	t.Run("version on the page", func(t *testing.T) {
 		version := neighbour{row: "client-go %s", pkg: "k8s.io/client-go v"}.title(t)
 		page, err := os.ReadFile("../../leader/README.md")
 		if err != nil {
@@ -227,9 +221,9 @@ func TestLeaderRollout(t *testing.T) {
 		Expected: map[string]int{"overlaps": int(twoLead.Load())}})
 }
 
-// TestOvertakenRelease shows why the work of a replica with client-go must not cancel its
-// election when another replica has the Lease: with ReleaseOnCancel, the cancellation
-// releases the other replica's Lease.
+// TestOvertakenRelease shows that, with ReleaseOnCancel, the cancellation of an
+// election can release another replica's Lease. So the work of a replica with client-go
+// must not cancel its election when another replica has the Lease.
 func TestOvertakenRelease(t *testing.T) {
 	t.Parallel()
 	got, err := startClientgo(t, "overtake").Ask("test", "holder")

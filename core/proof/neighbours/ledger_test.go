@@ -12,8 +12,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// standstill is the shortest gap in a leader's work that counts as a pause of its process. It is
-// half of the difference between LeaseDuration and RenewDeadline in golang/clientgo.
+// standstill is the shortest gap in a leader's work that counts as a pause of its
+// process. It is half of the difference between LeaseDuration and RenewDeadline in
+// golang/clientgo.
 const standstill = 750 * time.Millisecond
 
 // ledger is the resource to which the leaders of an election write. It refuses a write
@@ -102,7 +103,6 @@ func (l *ledger) await(t *testing.T, after int, not string) (next *term) {
 	return next
 }
 
-// awaitEnd waits until the work of a term has returned.
 func (l *ledger) awaitEnd(t *testing.T, x *term) {
 	t.Helper()
 	testserver.Eventually(t, limit, "the work of "+x.who+" has returned", func() bool {
@@ -112,15 +112,14 @@ func (l *ledger) awaitEnd(t *testing.T, x *term) {
 	})
 }
 
-// last returns the number of the last accepted write.
 func (l *ledger) last() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.writes
 }
 
-// judge checks each pair of terms. wrong lists the violations, and allowed counts the pairs in
-// which client-go was permitted to let two replicas lead.
+// judge checks each pair of terms. wrong lists the violations, and allowed counts the
+// pairs in which client-go was permitted to let two replicas lead.
 //
 //   - No write of a term is accepted after a write of a later term.
 //   - Two replicas with the kit's lock never lead at the same time, whatever is paused.

@@ -41,14 +41,15 @@ type kit struct {
 	err  error
 }
 
-// resolving keeps two kits from writing to a local repository of packages at the same time.
+// resolving keeps two kits from writing to a local repository of packages at the same
+// time.
 var resolving sync.Mutex
 
 // missing is the reason why this machine cannot run a driver.
 type missing struct{ error }
 
-// require returns the directory of the driver. If this machine cannot run the driver, require
-// skips the test.
+// require returns the directory of the driver. If this machine cannot run the driver,
+// require skips the test.
 func (k *kit) require(t testing.TB) string {
 	t.Helper()
 	k.once.Do(func() { k.dir, k.err = k.prepare() })
@@ -61,8 +62,9 @@ func (k *kit) require(t testing.TB) string {
 	return k.dir
 }
 
-// prepare returns the directory of the driver. The first process that needs the directory fills
-// it. The directory's name has a hash of the driver's packages and files.
+// prepare returns the directory of the driver. The first process that needs the
+// directory fills it. The directory's name has a hash of the driver's packages and
+// files.
 func (k *kit) prepare() (string, error) {
 	for _, name := range k.needs {
 		if _, err := exec.LookPath(name); err != nil {
@@ -142,7 +144,6 @@ func versions(name string) (packages []string, err error) {
 	return packages, nil
 }
 
-// call runs a program in dir.
 func call(dir, name string, args ...string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), resolveLimit)
 	defer cancel()

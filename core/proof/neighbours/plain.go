@@ -27,10 +27,11 @@ var (
 	}
 )
 
-// StartSpring starts a JVM with Spring Integration's RedisLockRegistry and with ShedLock. The
-// clients are "spring", "spring-renews" with a renewal scheduler, "shedlock", and "shedlock-safe"
-// with safeUpdate. All drivers of plain keys have the same commands: "trylock" and "extend" with a
-// client, a name and a TTL, and "unlock" with a client and a name.
+// StartSpring starts a JVM with Spring Integration's RedisLockRegistry and with
+// ShedLock. The clients are "spring", "spring-renews" with a renewal scheduler,
+// "shedlock", and "shedlock-safe" with safeUpdate. All drivers of plain keys have the
+// same commands: "trylock" and "extend" with a client, a name and a TTL, and "unlock"
+// with a client and a name.
 func StartSpring(t testing.TB, addr string) *Driver {
 	t.Helper()
 	return startJava(t, springKit, "SpringDriver", addr)
@@ -45,8 +46,8 @@ func StartPython(t testing.TB, addr string) *Driver {
 	return Start(t, cmd)
 }
 
-// StartNode starts a Node.js program with node-redlock on ioredis, for the servers at addrs. The
-// clients are "redlock", "redlock-5" and "redlock-5-using".
+// StartNode starts a Node.js program with node-redlock on ioredis, for the servers at
+// addrs. The clients are "redlock", "redlock-5" and "redlock-5-using".
 func StartNode(t testing.TB, addrs ...string) *Driver {
 	t.Helper()
 	return Start(t, exec.Command("node", append([]string{filepath.Join(nodeKit.require(t), "driver.js")}, addrs...)...))

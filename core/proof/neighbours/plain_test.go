@@ -103,14 +103,13 @@ func startGo(t testing.TB, addrs ...string) *neighbours.Driver {
 	return neighbours.Start(t, exec.Command(program, addrs...))
 }
 
-// golang and clientgo build the drivers of the clients in Go, each once. The first build of
-// client-go takes minutes.
+// golang and clientgo build the drivers of the clients in Go, each once. The first
+// build of client-go takes minutes.
 var (
 	golang   = sync.OnceValues(func() (program string, err error) { return build("golang", ".") })
 	clientgo = sync.OnceValues(func() (program string, err error) { return build("clientgo", "-tags=clientgo", "./clientgo") })
 )
 
-// build builds a package of the module golang.
 func build(name string, args ...string) (program string, err error) {
 	program = filepath.Join(scratch, name)
 	cmd := exec.Command("go", append([]string{"build", "-o", program}, args...)...)
@@ -131,7 +130,7 @@ func TestPlainKeys(t *testing.T) {
 			s := newSite(t, d.servers)
 			driver := d.start(t, s.addrs...)
 			rows := make([][]string, len(d.clients))
-			t.Run("clients", func(t *testing.T) {
+			t.Run("all clients", func(t *testing.T) {
 				for i, n := range d.clients {
 					t.Run(n.client, func(t *testing.T) {
 						t.Parallel()
@@ -158,8 +157,8 @@ func TestPlainKeys(t *testing.T) {
 	}
 }
 
-// pair has the kit and a neighbour on the same servers. In the comments on its methods "they"
-// and "their" mean the neighbour.
+// pair has the kit and a neighbour on the same servers. In the comments on its methods
+// "they" and "their" mean the neighbour.
 type pair struct {
 	t      *testing.T
 	site   *site
@@ -168,7 +167,8 @@ type pair struct {
 	locks *core.Locker
 }
 
-// meet runs the tests of the pair, and returns the row of the table without its last column.
+// meet runs the tests of the pair, and returns the row of the table without its last
+// column.
 func (p *pair) meet() []string {
 	left := p.leave()
 	p.exclude()
@@ -188,8 +188,8 @@ func (p *pair) leave() *core.Lease {
 	return p.acquire(p.client+"-left", core.TTL(short), core.NoRenew())
 }
 
-// inherit shows that they get a lock of the kit that has expired, and that the kit reports the
-// loss.
+// inherit shows that they get a lock of the kit that has expired, and that the kit
+// reports the loss.
 func (p *pair) inherit(left *core.Lease) {
 	p.t.Helper()
 	testserver.Eventually(p.t, limit, "they get what the kit has left", func() bool { return p.try("jane", left.Key(), long) })
@@ -278,7 +278,7 @@ func (p *pair) keeps() string {
 	return "yes"
 }
 
-// ttl returns the TTL of a lock that either expires, or is extended before it expires.
+// ttl returns short, or a longer TTL if they extend the lock themselves.
 func (p *pair) ttl() time.Duration {
 	if p.renews {
 		return 5 * short // so that a busy machine extends the lock in time
@@ -310,7 +310,8 @@ func (p *pair) acquireAll(name string, opts ...core.AcquireOption) *core.Lease {
 	return lease
 }
 
-// extendLost returns the table's text for the effect of their extend on a lock that the kit holds.
+// extendLost returns the table's text for the effect of their extend on a lock that the
+// kit holds.
 func (p *pair) extendLost() string {
 	p.t.Helper()
 	name := p.client + "-extend-lost"
@@ -335,7 +336,8 @@ func (p *pair) extendLost() string {
 	return said + ", **takes it over**"
 }
 
-// unlockLost returns the table's text for the effect of their unlock on a lock that the kit holds.
+// unlockLost returns the table's text for the effect of their unlock on a lock that the
+// kit holds.
 func (p *pair) unlockLost() string {
 	p.t.Helper()
 	name := p.client + "-unlock-lost"
@@ -391,7 +393,6 @@ func (p *pair) ask(who, verb string, args ...any) (string, error) {
 	return p.driver.Ask(who+"-"+p.client, verb, append([]any{p.client}, args...)...)
 }
 
-// try makes them try to take a lock, and reports whether they got it.
 func (p *pair) try(who, name string, ttl time.Duration) bool {
 	p.t.Helper()
 	answer, err := p.ask(who, "trylock", name, ttl)
@@ -401,7 +402,6 @@ func (p *pair) try(who, name string, ttl time.Duration) bool {
 	return answer == "yes"
 }
 
-// take makes them take a free lock.
 func (p *pair) take(who, name string, ttl time.Duration) {
 	p.t.Helper()
 	if !p.try(who, name, ttl) {
@@ -409,7 +409,6 @@ func (p *pair) take(who, name string, ttl time.Duration) {
 	}
 }
 
-// unlock makes them unlock a lock that they hold.
 func (p *pair) unlock(who, name string) {
 	p.t.Helper()
 	if _, err := p.ask(who, "unlock", name); err != nil {
@@ -428,7 +427,6 @@ func (p *pair) acquire(name string, opts ...core.AcquireOption) *core.Lease {
 	return lease
 }
 
-// release releases a lease that is still held.
 func (p *pair) release(lease *core.Lease) {
 	p.t.Helper()
 	if err := lease.Release(p.t.Context()); err != nil {
@@ -436,7 +434,8 @@ func (p *pair) release(lease *core.Lease) {
 	}
 }
 
-// lost shows that the kit reports the loss of lease, and does not touch the lock any more.
+// lost shows that the kit reports the loss of lease, and does not touch the lock any
+// more.
 func (p *pair) lost(lease *core.Lease) {
 	p.t.Helper()
 	if err := lease.Extend(p.t.Context(), long); !errors.Is(err, core.ErrLost) {
@@ -454,10 +453,11 @@ func (p *pair) lost(lease *core.Lease) {
 	}
 }
 
-// TestMajorityOfKeys shows why rueidislock's usual locks cannot be shared. A lock consists of
-// three keys, and rueidislock needs two of them. If it loses the key that the kit takes, it
-// continues with the other two. While it has that key, a replica with KeyMajority: 1 is
-// refused. While such a replica has the key, the usual lock is refused.
+// TestMajorityOfKeys shows why rueidislock's usual locks cannot be shared. A lock
+// consists of three keys, and rueidislock needs two of them. If it loses the key that
+// the kit takes, it continues with the other two. While it has that key, a replica with
+// KeyMajority: 1 is refused. While such a replica has the key, the usual lock is
+// refused.
 func TestMajorityOfKeys(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, 1)
@@ -488,8 +488,8 @@ func TestMajorityOfKeys(t *testing.T) {
 	tally.Note(t, tally.Facts{Part: "neighbours", Runs: 1, Expected: map[string]int{"overlaps": 1}})
 }
 
-// wantRow fails the test unless the table in core/redisstore/README.md has a row with these
-// cells.
+// wantRow fails the test unless the table in core/redisstore/README.md has a row with
+// these cells.
 func wantRow(t *testing.T, cells ...string) {
 	t.Helper()
 	page, err := os.ReadFile("../../redisstore/README.md")
@@ -504,5 +504,4 @@ func wantRow(t *testing.T, cells ...string) {
 	}
 }
 
-// columns is the number of columns of the table.
 const columns = 8

@@ -25,13 +25,13 @@ const (
 	RWriteLock  = "RWriteLock" // of a read-write lock
 )
 
-// RedissonWatchdog is Redisson's lockWatchdogTimeout: the TTL of a lock without a lease time. The
-// watchdog extends such a lock every third of this time. With 2 s, a JVM that stalls for 1.3 s on
-// a busy machine would lose locks that a test needs.
+// RedissonWatchdog is Redisson's lockWatchdogTimeout: the TTL of a lock without a lease
+// time. The watchdog extends such a lock every third of this time. With 2 s, a JVM that
+// stalls for 1.3 s on a busy machine would lose locks.
 const RedissonWatchdog = 5 * time.Second
 
-// SentinelWatchdog is the lockWatchdogTimeout on Sentinel: Redisson's default. A failover can take
-// longer than RedissonWatchdog.
+// SentinelWatchdog is the lockWatchdogTimeout on Sentinel: Redisson's default. A
+// failover can take longer than RedissonWatchdog.
 const SentinelWatchdog = 30 * time.Second
 
 var redissons = map[string]*kit{
@@ -59,55 +59,58 @@ func StartRedisson(t testing.TB, version string, addrs ...string) *Redisson {
 	return &Redisson{startJava(t, k, "RedissonDriver", args...)}
 }
 
-// StartRedissonUnsharded starts a JVM with Redisson as client of the Cluster whose nodes are at
-// addrs. This Redisson subscribes only to messages that are not sharded
+// StartRedissonUnsharded starts a JVM with Redisson as client of the Cluster whose
+// nodes are at addrs. This Redisson subscribes only to messages that are not sharded
 // (ShardedSubscriptionMode.OFF).
 func StartRedissonUnsharded(t testing.TB, version string, addrs ...string) *Redisson {
 	t.Helper()
 	return StartRedisson(t, version, append([]string{"unsharded"}, addrs...)...)
 }
 
-// StartRedissonOnSentinel starts a JVM with Redisson as client of the master that the sentinels
-// name. Its watchdog time is SentinelWatchdog.
+// StartRedissonOnSentinel starts a JVM with Redisson as client of the master that the
+// sentinels name. Its watchdog time is SentinelWatchdog.
 func StartRedissonOnSentinel(t testing.TB, version string, s *testserver.Sentinel) *Redisson {
 	t.Helper()
 	return StartRedisson(t, version, append([]string{"sentinel", testserver.SentinelName}, s.SentinelAddrs()...)...)
 }
 
-// Thread is a thread of the JVM. A lock of Redisson belongs to a thread. So a thread can lock
-// twice, and two threads exclude each other.
+// Thread is a thread of the JVM. A lock of Redisson belongs to a thread. So a thread
+// can lock twice, and two threads exclude each other.
 type Thread struct {
 	redisson *Redisson
 	name     string
 }
 
-// Thread returns the thread with this name, which must not contain blanks. The JVM starts the
-// thread at its first command.
+// Thread returns the thread with this name, which must not contain blanks. The JVM
+// starts the thread at its first command.
 func (r *Redisson) Thread(name string) *Thread { return &Thread{r, name} }
 
-// Begin sends a command and returns at once: "lock" with a kind, a name and a lease, "trylock"
-// with a kind, a name, a time to wait and a lease, or "unlock" with a kind and a name.
+// Begin sends a command and returns at once: "lock" with a kind, a name and a lease,
+// "trylock" with a kind, a name, a time to wait and a lease, or "unlock" with a kind
+// and a name.
 func (th *Thread) Begin(verb string, args ...any) *Call {
 	th.redisson.t.Helper()
 	return th.redisson.Begin(th.name, verb, args...)
 }
 
-// Lock waits for the lock, and takes it for lease. If lease is 0, the watchdog extends the lock
-// until Unlock. An error of Redisson is an *Error whose Class is the simple name of the Java class.
+// Lock waits for the lock, and takes it for lease. If lease is 0, the watchdog extends
+// the lock until Unlock. An error of Redisson is an *Error whose Class is the simple
+// name of the Java class.
 func (th *Thread) Lock(kind, name string, lease time.Duration) error {
 	th.redisson.t.Helper()
 	_, err := th.Begin("lock", kind, name, lease).Answer()
 	return err
 }
 
-// TryLock waits for the lock for at most wait, and reports whether the thread has the lock.
+// TryLock waits for the lock for at most wait, and reports whether the thread has the
+// lock.
 func (th *Thread) TryLock(kind, name string, wait, lease time.Duration) (bool, error) {
 	th.redisson.t.Helper()
 	return th.ask("trylock", kind, name, wait, lease)
 }
 
-// TryLockNow takes the lock if it is free, and reports whether the thread has it. It calls tryLock
-// without arguments, so the watchdog extends the lock.
+// TryLockNow takes the lock if it is free, and reports whether the thread has it. It
+// calls tryLock without arguments, so the watchdog extends the lock.
 func (th *Thread) TryLockNow(kind, name string) (bool, error) {
 	th.redisson.t.Helper()
 	return th.ask("trylocknow", kind, name)
@@ -165,20 +168,19 @@ func (th *Thread) Key(name, id string) (string, error) {
 	return th.Begin("key", name, id).Answer()
 }
 
-// Owner returns the name of the field that counts the thread's holds in the hash of a lock.
+// Owner returns the name of the field that counts the thread's holds in the hash of a
+// lock.
 func (th *Thread) Owner() (string, error) {
 	th.redisson.t.Helper()
 	return th.Begin("owner").Answer()
 }
 
-// ask sends a command whose answer is yes or no, and returns whether it is yes.
 func (th *Thread) ask(verb string, args ...any) (bool, error) {
 	th.redisson.t.Helper()
 	text, err := th.Begin(verb, args...).Answer()
 	return text == "yes", err
 }
 
-// number sends a command whose answer is a number, and returns that number.
 func (th *Thread) number(verb string, args ...any) (int64, error) {
 	th.redisson.t.Helper()
 	text, err := th.Begin(verb, args...).Answer()

@@ -100,8 +100,8 @@ func TestRedissonCluster(t *testing.T) {
 	}
 }
 
-// besidePlainKeys shows that a lock of Redisson and a plain key of the kit exclude each other,
-// by an error on either side.
+// besidePlainKeys shows that a lock of Redisson and a plain key of the kit exclude each
+// other, by an error on either side.
 func besidePlainKeys(t *testing.T, s *site, version string, jane *neighbours.Thread) {
 	t.Helper()
 	locks := s.locks(t, "")

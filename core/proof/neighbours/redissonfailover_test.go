@@ -35,7 +35,6 @@ func (s *shared) goWaits(name string) <-chan *core.Lease {
 	return entered
 }
 
-// enters waits for the lease of goWaits.
 func (s *shared) enters(entered <-chan *core.Lease) *core.Lease {
 	s.t.Helper()
 	select {
@@ -59,8 +58,9 @@ func (s *shared) waitsStill(here <-chan *core.Lease, there *neighbours.Call) {
 	}
 }
 
-// entersThere waits until the thread has the lock. A waiter of Redisson whose request fails in an
-// outage gets an exception. In that case entersThere makes the thread wait again.
+// entersThere waits until the thread has the lock. A waiter of Redisson whose request
+// fails in an outage gets an exception. In that case entersThere makes the thread wait
+// again.
 func (s *shared) entersThere(th *neighbours.Thread, kind, name string, waits *neighbours.Call) {
 	s.t.Helper()
 	_, err := waits.Answer()
@@ -108,9 +108,9 @@ func (s *shared) goIsKeptOutAgain(name string) {
 	})
 }
 
-// throughOutage makes each side hold a lock for which the other side waits, while outage takes
-// the server away without losing a write. Both sides must keep their locks, and each
-// waiter must enter after the other side's release.
+// throughOutage makes each side hold a lock for which the other side waits. Meanwhile
+// outage takes the server away without losing a write. Both sides must keep their
+// locks, and each waiter must enter after the other side's release.
 func throughOutage(s *shared, name string, outage func()) {
 	const kind = neighbours.RLock
 	theirs, ours := name+"-theirs", name+"-ours"
@@ -144,8 +144,8 @@ func throughOutage(s *shared, name string, outage func()) {
 }
 
 // masterDies kills the master. The replicas have all locks, so both sides keep their
-// locks at the new master. A lease of the kit that expires before there is a new master
-// is lost before a waiter of Redisson enters.
+// locks at the new master. A lease of the kit can expire before there is a new master.
+// It is lost before a waiter of Redisson enters.
 func masterDies(s *shared, sentinel *testserver.Sentinel) {
 	const kind = neighbours.RLock
 	jane, jack := s.java.Thread("janet"), s.java.Thread("jack")
@@ -183,7 +183,6 @@ func masterDies(s *shared, sentinel *testserver.Sentinel) {
 	s.must(jane.Unlock(kind, "dies-renewed"))
 }
 
-// replicated waits until the replicas have all writes of the master.
 func replicated(s *shared, master *testserver.Redis, replicas []*testserver.Redis) {
 	s.t.Helper()
 	testserver.Eventually(s.t, testserver.Settled, "the replicas have everything", func() bool {
@@ -197,9 +196,9 @@ func replicated(s *shared, master *testserver.Redis, replicas []*testserver.Redi
 	})
 }
 
-// replicasLag expects a limit: the new master lacks the last locks of both sides, so a
-// lock has two holders. The kit reports the loss at its next extension, before the lease
-// expires. Redisson refuses the unlock.
+// replicasLag expects a limit. The new master lacks the last locks of both sides, so a
+// lock has two holders. The kit reports the loss at its next extension, before the
+// lease expires. Redisson refuses the unlock.
 func replicasLag(s *shared, sentinel *testserver.Sentinel) {
 	const kind = neighbours.RLock
 	jane, joe := s.java.Thread("jane"), s.java.Thread("joe")
@@ -214,7 +213,8 @@ func replicasLag(s *shared, sentinel *testserver.Sentinel) {
 		s.t.Errorf("with replicas: got %v, want that no replica has the grant", err)
 	}
 	_ = strict.Close()
-	// Redisson can refuse its first lock, because it knows of replicas that do not answer.
+	// Redisson can refuse its first lock, because it knows of replicas that do not
+	// answer.
 	testserver.Eventually(s.t, limit, "Redisson locks without replicas", func() bool {
 		err := jane.Lock(kind, "lags-theirs", 5*time.Minute)
 		if err != nil {
@@ -249,8 +249,8 @@ func replicasLag(s *shared, sentinel *testserver.Sentinel) {
 	})
 }
 
-// restarts makes both sides hold and wait while the server restarts, first with its data and then
-// without.
+// restarts makes both sides hold and wait while the server restarts, first with its
+// data and then without.
 func restarts(s *shared, server *testserver.Redis) {
 	const kind = neighbours.RLock
 	throughOutage(s, "kept", func() {

@@ -12,8 +12,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// renewals shows that the watchdog of each side extends its holds, and that the other side is
-// refused while they last.
+// renewals shows that the watchdog of each side extends its holds, and that the other
+// side is refused while they last.
 func renewals(s *shared) {
 	const rises, ttl = 3, 5 * time.Second
 	jane, joe := s.java.Thread("jane"), s.java.Thread("joe")
@@ -51,8 +51,8 @@ func renewals(s *shared) {
 	}
 }
 
-// waitsThatEnd starts a waiter with a limit on each side. Redisson's waiter is woken within its
-// limit. The kit's waiter gets ErrBusy when its limit has passed.
+// waitsThatEnd starts a waiter with a limit on each side. Redisson's waiter is woken
+// within its limit. The kit's waiter gets ErrBusy when its limit has passed.
 func waitsThatEnd(s *shared) {
 	const kind, name = neighbours.RLock, "limited"
 	jane := s.java.Thread("jane")
@@ -70,7 +70,6 @@ func waitsThatEnd(s *shared) {
 	s.must(jane.Unlock(kind, name))
 }
 
-// watch starts a watch of the kit, and returns its channel.
 func (s *shared) watch(name string) <-chan struct{} {
 	s.t.Helper()
 	c := store.Claim{Key: name, Owner: "owner", Lease: "lease", Weight: store.All, Limit: store.All, TTL: time.Minute}
@@ -105,7 +104,6 @@ func messages(s *shared) {
 	}
 }
 
-// holdOf returns the ID of the only hold of a lock.
 func (s *shared) holdOf(name string) string {
 	s.t.Helper()
 	state, err := s.store.Look(s.t.Context(), name)
@@ -116,8 +114,8 @@ func (s *shared) holdOf(name string) string {
 	return state.Holds[0].ID
 }
 
-// revokedThere revokes a hold of Redisson for which both sides wait. Both waiters enter, one
-// after the other.
+// revokedThere revokes a hold of Redisson for which both sides wait. Both waiters
+// enter, one after the other.
 func revokedThere(s *shared) {
 	const name = "revoked"
 	jane, joe := s.java.Thread("jane"), s.java.Thread("joe")
@@ -145,8 +143,9 @@ func revokedThere(s *shared) {
 		joeLeaves()
 	}
 
-	// This time the watchdog extends the hold, and the revoke keeps the key taken. The watchdog
-	// stops, and each side enters after the time at which the hold would have expired.
+	// This time the watchdog extends the hold, and the revoke keeps the key taken. The
+	// watchdog stops, and each side enters after the time at which the hold would have
+	// expired.
 	s.must(jane.Lock(neighbours.RLock, name, 0))
 	s.must(s.store.Revoke(s.t.Context(), name, s.holdOf(name), time.Millisecond))
 	s.goIsKeptOut(name)
@@ -156,8 +155,9 @@ func revokedThere(s *shared) {
 	s.must(joe.Unlock(neighbours.RLock, name))
 }
 
-// revokedWriter revokes a hold of a read-write lock. Redisson's waiters for such a lock listen to
-// another channel, and try again at the time at which the hold would have expired.
+// revokedWriter revokes a hold of a read-write lock. Redisson's waiters for such a lock
+// listen to another channel. They try again at the time at which the hold would have
+// expired.
 func revokedWriter(s *shared) {
 	const name = "revoked-writer"
 	jane, joe := s.java.Thread("jane"), s.java.Thread("joe")
@@ -180,8 +180,8 @@ func revokedWriter(s *shared) {
 	s.must(joe.Unlock(neighbours.RWriteLock, name))
 }
 
-// ownReaders expects a limit of Redisson: a reader or a writer enters while Redisson holds an
-// RLock of that name. The reader's unlock deletes the RLock.
+// ownReaders expects a limit of Redisson: a reader or a writer enters while Redisson
+// holds an RLock of that name. The reader's unlock deletes the RLock.
 func ownReaders(s *shared) {
 	jane, joe := s.java.Thread("jane"), s.java.Thread("joe")
 	for kind, held := range map[string]bool{neighbours.RReadLock: false, neighbours.RWriteLock: true} {
@@ -221,8 +221,8 @@ func names(s *shared) {
 	}
 }
 
-// overtakenFair expects a limit: an acquire of the kit overtakes a waiter of Redisson's fair lock
-// whose process is paused. The waiter enters later.
+// overtakenFair expects a limit. An acquire of the kit overtakes a waiter of Redisson's
+// fair lock whose process is paused. The waiter enters later.
 func overtakenFair(s *shared) {
 	s.t.Helper()
 	const kind, name = neighbours.RFairLock, "overtaken"

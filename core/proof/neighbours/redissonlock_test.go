@@ -20,8 +20,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// shared has a Redis with a client of each side: Redisson in Java, and the kit in Go. In the
-// comments of these tests "here" means in Go.
+// shared has a Redis with a client of each side: Redisson in Java, and the kit in Go.
+// In these tests "here" means in Go, and "there" means in Java.
 type shared struct {
 	t     *testing.T
 	asks  redis.UniversalClient
@@ -30,7 +30,6 @@ type shared struct {
 	java  *neighbours.Redisson
 }
 
-// at returns a copy of s for a subtest.
 func (s *shared) at(t *testing.T) *shared {
 	c := *s
 	c.t = t
@@ -53,7 +52,8 @@ func share(t *testing.T, client redis.UniversalClient, java *neighbours.Redisson
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second) // a failed test leaves leases
+		// A failed test leaves leases.
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		_ = locks.Close(ctx)
 		_ = s.Close()
@@ -64,7 +64,6 @@ func share(t *testing.T, client redis.UniversalClient, java *neighbours.Redisson
 // soon limits the wait for the effect of a message, on a busy machine.
 const soon = 20 * time.Second
 
-// goHolds takes the lock in Go.
 func (s *shared) goHolds(name string, opts ...core.AcquireOption) *core.Lease {
 	s.t.Helper()
 	lease, err := s.locks.Acquire(s.t.Context(), name, append([]core.AcquireOption{core.Wait(soon)}, opts...)...)
@@ -74,7 +73,6 @@ func (s *shared) goHolds(name string, opts ...core.AcquireOption) *core.Lease {
 	return lease
 }
 
-// goIsKeptOut tries to take the lock in Go, and fails the test unless the lock is busy.
 func (s *shared) goIsKeptOut(name string) {
 	s.t.Helper()
 	if lease, err := s.locks.TryAcquire(s.t.Context(), name); !errors.Is(err, core.ErrBusy) {
@@ -96,8 +94,8 @@ func (s *shared) must(err error) {
 	}
 }
 
-// refused fails the test unless Redisson refused an unlock because the thread does not hold the
-// lock.
+// refused fails the test unless Redisson refused an unlock because the thread does not
+// hold the lock.
 func (s *shared) refused(err error) {
 	s.t.Helper()
 	if other := (*neighbours.Error)(nil); !errors.As(err, &other) || other.Class != "IllegalMonitorStateException" {
@@ -117,7 +115,6 @@ func (s *shared) lost(lease *core.Lease) {
 	}
 }
 
-// javaIs fails the test unless a tryLock of Redisson returned want.
 func (s *shared) javaIs(want bool, got bool, err error) {
 	s.t.Helper()
 	if got != want || err != nil {
@@ -125,8 +122,8 @@ func (s *shared) javaIs(want bool, got bool, err error) {
 	}
 }
 
-// TestSharedLocks shows that Redisson and the kit exclude each other, extend their holds, and wake
-// each other's waiters.
+// TestSharedLocks shows that Redisson and the kit exclude each other, extend their
+// holds, and wake each other's waiters.
 func TestSharedLocks(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{neighbours.Redisson3, neighbours.Redisson4} {
@@ -159,9 +156,9 @@ func TestSharedLocksOnCluster(t *testing.T) {
 	}
 }
 
-// TestSharedLocksOnSentinel shows that both sides hold a lock through a failover that loses no
-// write, planned or after the death of the master. It expects two holders after a failover that
-// loses the lock.
+// TestSharedLocksOnSentinel shows that each side keeps its own lock through a failover
+// that loses no write, planned or after the death of the master. It expects two holders
+// of a lock that a failover loses.
 func TestSharedLocksOnSentinel(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{neighbours.Redisson3, neighbours.Redisson4} {
@@ -198,8 +195,8 @@ func TestSharedLocksOnSentinel(t *testing.T) {
 	}
 }
 
-// TestSharedLocks_WakeUps measures the time from an unlock of one side to the entry of a waiter
-// of the other side. It logs the times, and never fails because of them.
+// TestSharedLocks_WakeUps measures the time from an unlock of one side to the entry of
+// a waiter of the other side. It logs the times, and never fails because of them.
 func TestSharedLocks_WakeUps(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -265,7 +262,8 @@ func sharedLocks(t *testing.T, s *shared) {
 			t.Errorf("%s: the lease is lost: %v", kind, context.Cause(lease.Context()))
 		}
 
-		// A release in Go wakes a waiter in Java. Without that, the waiter would wait for minutes.
+		// A release in Go wakes a waiter in Java. Without that, the waiter would wait
+		// for minutes.
 		s.release(lease)
 		lease = s.goHolds(name, core.TTL(5*time.Minute))
 		waiting := joe.Begin("lock", kind, name, time.Duration(0))
@@ -280,8 +278,8 @@ func sharedLocks(t *testing.T, s *shared) {
 		entered := make(chan *core.Lease)
 		go func() { entered <- s.goHolds(name) }()
 		if kind == neighbours.RFairLock {
-			// The waiter in Go polls: Redisson sends the message of a fair lock only to its own
-			// waiters.
+			// The waiter in Go polls: Redisson sends the message of a fair lock only to
+			// its own waiters.
 			s.must(joe.Unlock(kind, name))
 		} else {
 			s.awaitListener(name, neighbours.RLock)
@@ -290,7 +288,8 @@ func sharedLocks(t *testing.T, s *shared) {
 		s.release(<-entered)
 	}
 
-	// This is so in both directions.
+	// After a forceUnlock by Redisson, the kit's lease is lost. Its release does not
+	// change Redisson's next hold.
 	t.Run("forceUnlock is a loss", func(t *testing.T) {
 		s := s.at(t)
 		lease := s.goHolds("forced", core.TTL(time.Second))
@@ -322,13 +321,13 @@ func sharedLocks(t *testing.T, s *shared) {
 		s.lost(lease)
 		s.must(jane.Unlock(neighbours.RLock, "short"))
 	})
-	t.Run("renewals", func(t *testing.T) { renewals(s.at(t)) })
+	t.Run("renewals of Redisson", func(t *testing.T) { renewals(s.at(t)) })
 	t.Run("waits that end", func(t *testing.T) { waitsThatEnd(s.at(t)) })
 	t.Run("message of Redisson", func(t *testing.T) { messages(s.at(t)) })
 	t.Run("revoked hold of Redisson", func(t *testing.T) { revokedThere(s.at(t)) })
 	t.Run("revoked writer of Redisson", func(t *testing.T) { revokedWriter(s.at(t)) })
-	t.Run("readers beside Redisson's RLock (limit)", func(t *testing.T) { ownReaders(s.at(t)) })
-	t.Run("names of core.Key in Java", func(t *testing.T) { names(s.at(t)) })
+	t.Run("limit of readers beside RLock", func(t *testing.T) { ownReaders(s.at(t)) })
+	t.Run("names of Key in Java", func(t *testing.T) { names(s.at(t)) })
 	t.Run("tokens only grow", func(t *testing.T) {
 		s := s.at(t)
 		last := int64(0)
@@ -350,7 +349,7 @@ func sharedLocks(t *testing.T, s *shared) {
 			last = token
 		}
 	})
-	t.Run("Redisson's reader beside RLock (limit)", func(t *testing.T) {
+	t.Run("limit of Redisson reader beside RLock", func(t *testing.T) {
 		s := s.at(t)
 		lease := s.goHolds("mixed")
 		// Redisson also takes a read lock while its own RLock is held.
@@ -419,8 +418,8 @@ func (s *shared) awaitListener(name, kind string) {
 	})
 }
 
-// listeners counts, over all masters, the channels with a subscriber: the given channel, and
-// the channels of a fair lock's waiters.
+// listeners counts, over all masters, the channels with a subscriber: the given
+// channel, and the channels of a fair lock's waiters.
 func listeners(ctx context.Context, client redis.UniversalClient, channel string) (n int64, err error) {
 	count := func(ctx context.Context, node *redis.Client) error {
 		for _, pattern := range []string{channel, channel + ":*"} {
@@ -449,8 +448,8 @@ func listeners(ctx context.Context, client redis.UniversalClient, channel string
 
 var mu sync.Mutex // guards n of listeners, which asks all nodes at the same time
 
-// TestSharedOutages pauses and kills each side while it holds a lock, and restarts the server
-// with and without its data.
+// TestSharedOutages pauses and kills each side while it holds a lock, and restarts the
+// server with and without its data.
 func TestSharedOutages(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{neighbours.Redisson3, neighbours.Redisson4} {
@@ -477,7 +476,6 @@ func TestSharedOutages(t *testing.T) {
 
 			restarts(s, server)
 
-			// The JVM is killed.
 			for { // until Redisson has connected again
 				if err := jane.Lock(neighbours.RLock, "killed", 0); err == nil {
 					break

@@ -13,8 +13,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// rightsOfJava returns the rights of the Java side that core/redisstore/README.md lists after the
-// given words.
+// rightsOfJava returns the rights of the Java side that core/redisstore/README.md lists
+// after the given words.
 func rightsOfJava(t *testing.T, after string) []string {
 	t.Helper()
 	page, err := os.ReadFile("../../redisstore/README.md")
@@ -44,8 +44,9 @@ const (
 	onCluster   = "In a Cluster of Redis 7 the Java side also needs"
 )
 
-// TestSharedLocks_RightsOfJava shows that the rights in core/redisstore/README.md suffice for
-// Redisson beside the kit. Without the right to its latch, an unlock by Redisson fails.
+// TestSharedLocks_RightsOfJava shows that the rights in core/redisstore/README.md
+// suffice for Redisson beside the kit. Without the right to its latch, an unlock by
+// Redisson fails.
 func TestSharedLocks_RightsOfJava(t *testing.T) {
 	t.Parallel()
 	rights := rightsOfJava(t, onOneServer)
@@ -73,7 +74,8 @@ func TestSharedLocks_RightsOfJava(t *testing.T) {
 	}
 }
 
-// eachKind makes a thread of Redisson wait for each kind of lock, be woken by the kit, and unlock.
+// eachKind makes a thread of Redisson wait for each kind of lock, be woken by the kit,
+// and unlock.
 func eachKind(s *shared) {
 	s.t.Helper()
 	jane := s.java.Thread("jane")
@@ -91,9 +93,9 @@ func eachKind(s *shared) {
 	}
 }
 
-// TestSharedLocks_RightsOfJavaOnCluster shows that the rights in core/redisstore/README.md suffice
-// for Redisson in a Cluster with replicas, and that no server refused a command. Without the right
-// to WAIT, Redisson takes no lock.
+// TestSharedLocks_RightsOfJavaOnCluster shows that the rights in
+// core/redisstore/README.md suffice for Redisson in a Cluster with replicas, and that
+// no server refused a command. Without the right to WAIT, Redisson takes no lock.
 func TestSharedLocks_RightsOfJavaOnCluster(t *testing.T) {
 	t.Parallel()
 	rights := append(rightsOfJava(t, onOneServer), rightsOfJava(t, onCluster)...)

@@ -22,13 +22,14 @@ import (
 	"github.com/lockkit/lockkit/examples/recipes/rollout"
 )
 
-// replicaOf names the environment variable that makes the test's program a replica with the kit.
-// Its value is the addresses of the servers.
+// replicaOf names the environment variable that makes the test's program a replica with
+// the kit. Its value is the addresses of the servers.
 const replicaOf = "LOCKKIT_NEIGHBOURS_REPLICA"
 
-// serveReplica obeys the commands of a Driver: "trylock" and "unlock" with a release and a name.
-// A release consists of its number in examples/recipes/rollout, a colon, and the prefix of the old
-// keys. For Redisson's locks "redisson" stands for the prefix.
+// serveReplica obeys the commands of a Driver: "trylock" and "unlock" with a release
+// and a name. A release consists of its number in examples/recipes/rollout, a colon,
+// and the prefix of the old keys. For Redisson's locks "redisson" stands for the
+// prefix.
 func serveReplica(addrs []string) {
 	r := &kitReplica{held: make(map[string]hold)}
 	for _, addr := range addrs {
@@ -45,7 +46,6 @@ func serveReplica(addrs []string) {
 	}
 }
 
-// kitReplica is a process with the kit.
 type kitReplica struct {
 	clients []redis.UniversalClient
 	held    map[string]hold // the held locks, by release and name
@@ -91,7 +91,6 @@ func (r *kitReplica) run(verb, release, name string) (string, error) {
 	return "", fmt.Errorf("no verb %s", verb)
 }
 
-// lock returns the lock of a release.
 func (r *kitReplica) lock(release string) (rollout.Lock, error) {
 	number, prefix, _ := strings.Cut(release, ":")
 	opts := []redisstore.Option{redisstore.WithPlainKeys(), redisstore.WithPrefix(prefix)}
@@ -167,7 +166,6 @@ func (r *release) leaves() {
 	}
 }
 
-// excludes shows that two releases exclude each other.
 func excludes(a, b *release) {
 	a.t.Helper()
 	for range 2 {
@@ -178,8 +176,9 @@ func excludes(a, b *release) {
 	}
 }
 
-// rollsOut shows that every two successive releases exclude each other, first rolling forward
-// and then back. If release 2 is left out, the releases before and after it both enter.
+// rollsOut shows that every two successive releases exclude each other, first rolling
+// forward and then back. If release 2 is left out, the releases before and after it
+// both enter.
 func rollsOut(t *testing.T, theirs *release, addrs []string, prefix, name string) {
 	t.Helper()
 	replica := func() *neighbours.Driver {
@@ -195,15 +194,14 @@ func rollsOut(t *testing.T, theirs *release, addrs []string, prefix, name string
 	for i := len(steps) - 1; i > 0; i-- {
 		excludes(steps[i], steps[i-1])
 	}
-	// Release 2 is left out: both releases enter.
 	steps[1].tries("yes", steps[3])
 	steps[3].tries("yes", steps[1])
 	steps[3].leaves()
 	steps[1].leaves()
 }
 
-// TestRollout takes the steps of examples/recipes/rollout from each client to the kit, and back.
-// Two processes run the releases with the kit.
+// TestRollout takes the steps of examples/recipes/rollout from each client to the kit,
+// and back. Two processes run the releases with the kit.
 func TestRollout(t *testing.T) {
 	t.Parallel()
 	for _, d := range drivers {

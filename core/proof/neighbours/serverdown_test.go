@@ -11,8 +11,8 @@ import (
 )
 
 // TestPlainKeys_ServersDown shows locks on three servers while servers are down. With
-// one server down, each side is still refused while the other side holds the lock, and
-// gets the lock afterwards. With two servers down, neither side gets a lock.
+// one server down, each side is still refused while the other side holds the lock.
+// Afterwards it gets the lock. With two servers down, neither side gets a lock.
 func TestPlainKeys_ServersDown(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -77,8 +77,8 @@ func (p *pair) refuses(name string) {
 	})
 }
 
-// tries makes them try to take a lock while a server is down, and reports whether they got it.
-// Their error counts as a refusal.
+// tries makes them try to take a lock while a server is down, and reports whether they
+// got it. Their error counts as a refusal.
 func (p *pair) tries(name string) bool {
 	p.t.Helper()
 	answer, err := p.ask("jim", "trylock", name, long)

@@ -86,13 +86,11 @@ func (s *site) values(t *testing.T, key string) (all []string) {
 	return all
 }
 
-// free reports whether no server has key.
 func (s *site) free(t *testing.T, key string) bool {
 	t.Helper()
 	return !slices.ContainsFunc(s.values(t, key), func(v string) bool { return v != "" })
 }
 
-// awaitFree waits until no server has key.
 func (s *site) awaitFree(t *testing.T, key string) {
 	t.Helper()
 	testserver.Eventually(t, limit, key+" is free", func() bool { return s.free(t, key) })
@@ -108,8 +106,8 @@ func (s *site) remove(t *testing.T, key string) {
 	}
 }
 
-// extends waits until the time to live of key rises, or until the key has expired. It reports
-// whether the time rose, which shows that the holder has extended the key.
+// extends waits until the time to live of key rises, or until the key has expired. It
+// reports whether the time rose, which shows that the holder has extended the key.
 func (s *site) extends(t *testing.T, key string) (yes bool) {
 	t.Helper()
 	var last time.Duration

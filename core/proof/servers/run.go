@@ -72,7 +72,6 @@ type runner struct {
 	binaries map[string]string // compiled tests, by package
 }
 
-// result is the outcome of the tests on a server.
 type result struct {
 	server                  server
 	version                 string
@@ -134,7 +133,6 @@ func (r *runner) run(s server) (result, error) {
 	return res, nil
 }
 
-// binary returns the compiled tests of a package.
 func (r *runner) binary(pkg string) (string, error) {
 	r.building.Lock()
 	defer r.building.Unlock()
@@ -151,7 +149,8 @@ func (r *runner) binary(pkg string) (string, error) {
 
 var verdict = regexp.MustCompile(`(?m)^ *--- (PASS|FAIL|SKIP): .*`)
 
-// test runs the tests of a package. log has the output of the failed tests.
+// test runs the tests of a package. log has the names of the failed tests, and the name
+// of the file with the whole output.
 func (r *runner) test(u suite, binary, bin string) (passed, failed, skipped int, log string) {
 	args := []string{"-test.v", "-test.timeout=20m"}
 	if u.skip != "" {
@@ -227,7 +226,6 @@ func (r *runner) prepare(s server) (string, error) {
 	return bin, nil
 }
 
-// unpack unpacks the server into root.
 func (r *runner) unpack(s server, root string) error {
 	if err := os.MkdirAll(r.cache, 0o755); err != nil {
 		return err
@@ -274,8 +272,8 @@ func (p program) wrap(root, bin string) error {
 const javaDir = "usr/share/java"
 
 // zooKeeperJars are the libraries that ZooKeeper's server needs, and zookeeper.jar.
-// zookeeper.jar is last, so that the libraries before it take precedence over the
-// machine's libraries that its manifest names.
+// zookeeper.jar is last, because its manifest names libraries of the machine. The
+// libraries before it take precedence over those.
 var zooKeeperJars = []string{
 	"zookeeper-jute", "commons-cli", "commons-io", "findbugs-annotations", "jackson-annotations", "jackson-core", "jackson-databind",
 	"metrics-core", "netty-*", "slf4j-api", "slf4j-simple", "snappy-java", "zookeeper",

@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// A source unpacks a server into a directory.
+// source unpacks a server into a directory.
 type source interface {
 	unpack(dir string) error
 	String() string
@@ -189,7 +189,6 @@ func debianMirror(dir string) (string, error) {
 	return "", errors.New("apt has no mirror of Debian")
 }
 
-// call runs a program in dir.
 func call(dir, name string, args ...string) error {
 	cmd := exec.Command(name, args...)
 	cmd.Dir = dir

@@ -6,9 +6,9 @@
 // pass on a hold within a process. The records assign such a lease to the Acquire that
 // was granted the hold.
 //
-// A seed determines a run. The seed fixes the actions of each program and their times,
-// and the fault of each client's n-th command. The scheduler chooses the order of events
-// at the same instant. To replay a seed:
+// A seed fixes the actions and pauses of each program, and the fault of each client's
+// n-th command. It does not fix the transmission time of a message, or the order of
+// events at the same instant. To replay a seed:
 //
 //	go test ./core/proof/sim -run TestSimulation -seed 4711 -count 20 -v
 //

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// A fault is an error of the network that affects one command.
+// fault is a disturbance of the network or of the server. plan.of chooses the faults up
+// to duplicate, each for one command.
 type fault int
 
 const (
@@ -18,7 +19,7 @@ const (
 	delayRequest
 	delayReply
 	duplicate
-	// These faults affect more than one command.
+	// pause, wipe and break_ do not belong to one command.
 	pause // nothing passes between a client and the server for some time
 	wipe  // the server loses all data
 	break_

@@ -16,8 +16,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// strictTTL outlasts a run, so no hold expires during the run. Exceptions are holds that
-// the store grants for a shorter time, when a release grants the key to a waiter.
+// strictTTL outlasts a run, so no hold expires during the run. The exceptions are the
+// shorter holds that a release grants to a waiter.
 const strictTTL = time.Hour
 
 // strictly acquires and releases one of two keys n times. Only strictly uses these keys.
@@ -264,7 +264,7 @@ func TestHistories(t *testing.T) {
 	})
 	t.Logf("%d operations, %d histories could not be decided in time\n%v", calls, open, sum)
 	if !t.Failed() && (calls < 50*seeds || open > max(1, seeds/20) || sum.outcomes["unknown"] < calls/100 || sum.passed < 5*seeds) {
-		t.Errorf("vacuous: %d operations in %d histories, %d of them open, %d unknown outcomes, %d leases whose hold was passed on to them",
+		t.Errorf("test setup: %d operations in %d histories, %d of them open, %d unknown outcomes, %d leases whose hold was passed on to them",
 			calls, seeds, open, sum.outcomes["unknown"], sum.passed)
 	}
 	facts := sum.facts(seeds)
@@ -273,9 +273,9 @@ func TestHistories(t *testing.T) {
 
 	for _, ruin := range ruins {
 		if ruin.says != overlaps && ruin.says != tokensBack || ruin.extend != nil {
-			continue // this scene has no extensions
+			continue // leases of this scene outlast the run without extensions
 		}
-		t.Run("found: "+ruin.name, func(t *testing.T) {
+		t.Run("found "+ruin.name, func(t *testing.T) {
 			t.Parallel()
 			for seed := range uint64(60) {
 				_, verdict, _ := check(scene{seed: seed + 1, ruin: ruin.in})

@@ -11,9 +11,9 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// A process passes a hold on for at most chainTime after the grant arrived. The last
-// confirmed request to the store must have been sent at most unasked before the hold is
-// passed on, or a fiftieth of the hold's validity if that is shorter.
+// A process passes a hold on for at most chainTime after the grant arrived. When the
+// hold is passed on, the last confirmed request to the store was sent at most unasked
+// ago. The limit is a fiftieth of the hold's validity if that is shorter.
 const (
 	chainTime = 10 * time.Millisecond
 	unasked   = 10 * time.Millisecond
@@ -35,15 +35,15 @@ type hold struct {
 	until    time.Duration // the earlier of the call of Release and the end of the lease's context
 	let      time.Duration // the time of the call of Release
 	freed    time.Duration // the time at which Release returned
-	result   error         // what it returned
+	result   error         // the error that Release returned
 	shown    bool          // the lease's owner was read
 	extended bool          // the caller has extended the lease
 	passed   bool          // the lease began with a hold that was passed on
 }
 
-// grant is a hold at the store. Several leases of a process can use one grant, one after
-// the other: the first lease requested the grant, and its hold was passed on to the
-// later leases.
+// grant is a hold at the store. Several leases of a process can use one grant, one
+// after the other. The first lease requested the grant, and its hold was passed on to
+// the later leases.
 type grant struct {
 	key       string
 	client    int
@@ -99,7 +99,6 @@ type question struct {
 	asked, got time.Duration
 }
 
-// write is a write that a register accepted.
 type write struct {
 	by *hold
 	at time.Duration
@@ -148,7 +147,7 @@ type journal struct {
 	works     []*work
 	wipes     []time.Duration
 	owners    int
-	placed    map[string]time.Duration // by lease and key: last request that left it waiting
+	placed    map[string]time.Duration // by lease and key: last request of a waiter
 	granted   []*grant                 // exclusive grants, in order
 	grants    map[string]*grant        // each claim's last grant, by lease
 	ended     map[string]time.Duration // by claim: time of Release, if no later lease used it
@@ -292,7 +291,7 @@ func (j *journal) show(h *hold, owner string) {
 	}
 }
 
-// letGo records that h is about to be released, and reports whether it was recorded
+// letGo records that h is about to be released, and reports whether this was recorded
 // before.
 func (j *journal) letGo(h *hold) (again bool) {
 	j.mu.Lock()
@@ -352,7 +351,6 @@ func (j *journal) extend(ctx context.Context, h *hold) {
 	h.extended = h.extended || ctx.Err() == nil
 }
 
-// write makes h write to the key's register.
 func (j *journal) write(h *hold) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -369,16 +367,15 @@ func (j *journal) write(h *hold) {
 	r.accepted = append(r.accepted, write{h, j.now()})
 }
 
-// wiped records that the server was emptied.
 func (j *journal) wiped() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.wipes = append(j.wipes, j.now())
 }
 
-// lostAt returns the time at which a wipe of the server lost the effect of a request
-// that was sent at the given time, or -1 if there was no wipe after that. A wipe also
-// counts for requests that were in flight.
+// lostAt returns the time at which a wipe of the server lost the effect of a request.
+// asked is the time of the request. Without a wipe after it, lostAt returns -1. A wipe
+// also counts for requests that were in flight.
 func (j *journal) lostAt(asked time.Duration) time.Duration {
 	for _, w := range j.wipes {
 		if w >= asked {

@@ -83,12 +83,13 @@ func (s *story) releases(lease string, err error) {
 	_ = s.tap(1, err).Release(context.Background(), claimOf(lease))
 }
 
-// TestJudges checks that the judges find the mistake in runs with one mistake each.
+// TestJudges checks that the judges find the mistake in runs with one mistake each, and
+// none in runs without a mistake.
 func TestJudges(t *testing.T) {
 	t.Parallel()
 	const T = 1000 // the token of x's grant
-	// passed begins a run in which the release of a, which has the grant x, was called
-	// and has not returned yet.
+	// passed begins a run in which a has the grant x. The release of a was called and
+	// has not returned yet.
 	passed := func(s *story) (a *hold) {
 		a = s.begins(1, T, s.asks(1, claimOf("x"), T))
 		s.at += time.Millisecond
@@ -115,7 +116,7 @@ func TestJudges(t *testing.T) {
 			s.releases("y", nil)
 			s.free(c, nil)
 		}},
-		"one hold, two leases at once": {overlaps, func(s *story) {
+		"one hold with two leases": {overlaps, func(s *story) {
 			a := s.begins(1, T, s.asks(1, claimOf("x"), T))
 			s.at++
 			b := s.begins(1, T+1, nil)
@@ -127,14 +128,14 @@ func TestJudges(t *testing.T) {
 			a := passed(s)
 			over(s, a, s.begins(1, T, nil))
 		}},
-		"token differs from the grant's": {tokensBack, func(s *story) {
+		"token differs from its grant": {tokensBack, func(s *story) {
 			s.begins(1, T+1, s.asks(1, claimOf("x"), T))
 		}},
 		"a token beyond the step": {overlaps, func(s *story) {
 			a := passed(s)
 			over(s, a, s.begins(1, T+64, nil))
 		}},
-		"token of another process's grant": {overlaps, func(s *story) {
+		"token of another process": {overlaps, func(s *story) {
 			s.asks(2, claimOf("y"), T+64)
 			a := passed(s)
 			over(s, a, s.begins(1, T+65, nil))
@@ -149,7 +150,7 @@ func TestJudges(t *testing.T) {
 		}},
 		"64 leases under one hold": {"", func(s *story) { chain(s, 64) }},
 		"65 leases under one hold": {passedOn, func(s *story) { chain(s, 65) }},
-		"lease after the hold's release began": {passedOn, func(s *story) {
+		"lease after its release began": {passedOn, func(s *story) {
 			a := passed(s)
 			s.releases("x", nil)
 			s.free(a, nil)
@@ -178,7 +179,7 @@ func TestJudges(t *testing.T) {
 			s.letGo(a)
 			over(s, a, s.begins(1, T+1, nil))
 		}},
-		// The store was not asked about the hold for a fiftieth of its TTL.
+		// The store was not asked about the hold for more than a fiftieth of its TTL.
 		"hold confirmed too long ago": {passedOn, func(s *story) {
 			c := claimOf("x")
 			c.TTL = 50 * time.Millisecond
@@ -234,7 +235,7 @@ func TestJudges(t *testing.T) {
 			s.begins(1, T+1, nil)
 			s.free(a, nil)
 		}},
-		"release confirmed by the hold's": {"", func(s *story) {
+		"release confirmed by another release": {"", func(s *story) {
 			a := passed(s)
 			b := s.begins(1, T+1, nil)
 			s.letGo(b)
@@ -268,7 +269,7 @@ func TestJudges(t *testing.T) {
 			s.releases("x", nil)
 			s.free(a, nil)
 		}},
-		"unknown release, then forgotten": {"", func(s *story) {
+		"unknown release then forgotten": {"", func(s *story) {
 			a := s.begins(1, T, s.asks(1, claimOf("x"), T))
 			s.at++
 			s.wiped()
@@ -277,7 +278,7 @@ func TestJudges(t *testing.T) {
 			s.releases("x", context.DeadlineExceeded)
 			s.free(a, nil)
 		}},
-		"grant with the previous grant's token": {tokensBack, func(s *story) {
+		"grant with the previous token": {tokensBack, func(s *story) {
 			a := passed(s)
 			over(s, a, s.begins(1, T+1, nil))
 			s.asks(2, claimOf("y"), T+63)
@@ -367,10 +368,10 @@ func TestModel(t *testing.T) {
 			did("release", "x", 0), did("granted", "y", 1064),
 		}, porcupine.Ok},
 		"lease under a released hold":       {[]call{did("granted", "x", 1000), did("release", "x", 0), did("begun", "x", 1001)}, porcupine.Illegal},
-		"lease under another's hold":        {[]call{did("granted", "x", 1000), did("begun", "y", 1001)}, porcupine.Illegal},
+		"lease under another hold":          {[]call{did("granted", "x", 1000), did("begun", "y", 1001)}, porcupine.Illegal},
 		"a token beyond the step":           {[]call{did("granted", "x", 1000), did("begun", "x", 1064)}, porcupine.Illegal},
 		"the token of the first":            {[]call{did("granted", "x", 1000), did("begun", "x", 1000)}, porcupine.Illegal},
-		"grant with another's token":        {[]call{did("granted", "x", 1000), did("release", "x", 0), did("granted", "y", 1063)}, porcupine.Illegal},
+		"grant with another token":          {[]call{did("granted", "x", 1000), did("release", "x", 0), did("granted", "y", 1063)}, porcupine.Illegal},
 		"the same grant again":              {[]call{did("granted", "x", 1000), did("granted", "x", 1000)}, porcupine.Ok},
 		"the same claim with another token": {[]call{did("granted", "x", 1000), did("granted", "x", 1064)}, porcupine.Illegal},
 		"release of a lost hold":            {[]call{did("granted", "x", 1000), did("release", "x", 0), did("released", "x", 0)}, porcupine.Illegal},

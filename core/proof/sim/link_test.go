@@ -17,8 +17,8 @@ type conn struct {
 	once sync.Once
 }
 
-// Write never blocks for long. Like a socket, the link buffers bytes that were not read
-// yet.
+// Write does not block for long. Like a socket, the link buffers bytes that were not
+// read yet.
 func (c *conn) Write(p []byte) (int, error) {
 	select {
 	case <-c.link.broken:
@@ -43,9 +43,9 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// open is a client's conn with which go-redis checks, before it reuses an idle
-// connection, whether the server has closed the connection. go-redis makes this check on
-// a plain socket, and not on TLS.
+// open is a client's conn that go-redis can check before it reuses the connection. The
+// check reports whether the server has closed the connection. go-redis makes this check
+// on a plain socket, and not on TLS.
 type open struct{ *conn }
 
 // SyscallConn implements syscall.Conn. It is the only further method that go-redis needs.
@@ -90,7 +90,6 @@ func (l *link) run() {
 	l.network.wg.Go(func() { l.deliver(replies) })
 }
 
-// cut breaks the link for both sides.
 func (l *link) cut() {
 	l.once.Do(func() { close(l.broken) })
 	_ = l.back.Close()
@@ -155,7 +154,7 @@ func (l *link) request(f frame) bool {
 	if l.silent.Load() {
 		return true
 	}
-	// go-redis starts a subscription's connection under a mutex, and virtual time stands
+	// go-redis starts a subscription's connection under a mutex. Virtual time stands
 	// still while a goroutine waits for a mutex. Therefore greetings take no time.
 	if !l.greeted.Load() && f.greeting() {
 		_, err := l.server.Write(f.raw)
@@ -205,7 +204,6 @@ func (l *link) read(replies chan<- []byte) {
 	}
 }
 
-// deliver passes the server's replies on.
 func (l *link) deliver(replies <-chan []byte) {
 	defer l.back.Close()
 	n := l.network

@@ -29,8 +29,9 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// count returns the number of seeds to play: short, or long with LONG=1. With the race
-// detector it returns fewer, because a seed takes several times as long.
+// count returns the number of seeds to play: the number of -seeds, or else long with
+// LONG=1, or else short. With the race detector it divides short and long by six,
+// because a seed takes several times as long.
 func count(short, long int) int {
 	n := short
 	switch {

@@ -34,7 +34,6 @@ func newNetwork(p plan) *network {
 	}
 }
 
-// now returns the time since the run began.
 func (n *network) now() time.Duration { return time.Since(n.began) }
 
 // dialer returns a function that connects a client. If looks is true, the client checks
@@ -75,7 +74,6 @@ func (n *network) next(client int, f frame) (fault, time.Duration) {
 	return n.plan.of(client, number, f)
 }
 
-// bite counts a fault that took effect.
 func (n *network) bite(f fault) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -89,7 +87,6 @@ func (n *network) pause(client int, until time.Duration) {
 	n.paused[client] = max(n.paused[client], until)
 }
 
-// pass waits until the client is not paused.
 func (n *network) pass(client int) {
 	for held := false; ; held = true {
 		n.mu.Lock()

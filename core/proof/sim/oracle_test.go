@@ -14,7 +14,6 @@ func (v verdict) add(kind, format string, args ...any) {
 	v[kind] = append(v[kind], fmt.Sprintf(format, args...))
 }
 
-// The kinds of violations.
 const (
 	overlaps    = "overlaps"
 	tokensBack  = "tokens back"
@@ -35,7 +34,6 @@ var kinds = []string{
 	passedOn, untrue,
 }
 
-// judge judges a completed run.
 func (j *journal) judge() verdict {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -86,7 +84,6 @@ func (j *journal) forgetDoubled() {
 	}
 }
 
-// doubledIn reports whether a duplicate arrived between the times from and until.
 func (j *journal) doubledIn(from, until time.Duration) bool {
 	return slices.ContainsFunc(j.doubled, func(d time.Duration) bool { return from <= d && d <= until })
 }
@@ -136,10 +133,10 @@ func (h *hold) after(o *hold) bool {
 }
 
 // judgeRanges checks the token ranges of every two grants of a key to different owners.
-// One grant must have all its tokens below the tokens of the other grant. If the answer
-// of a grant arrived before the second grant was requested, the first grant must have
-// the lower tokens. The server may repeat tokens if it was wiped between two requests
-// that were in flight together.
+// One grant must have all its tokens below the tokens of the other grant. If the first
+// grant was answered before the request of the second, the first must have the lower
+// tokens. The server may repeat tokens if it was wiped between two requests that were
+// in flight together.
 func (j *journal) judgeRanges(v verdict) {
 	for i, b := range j.granted {
 		for _, a := range j.granted[:i] {
@@ -195,8 +192,8 @@ func judgeWrites(v verdict, key string, r *register) {
 }
 
 // judgeRelease checks releases of exclusive holds that returned nil, if no answer to
-// their requests is in doubt. The hold must still have existed at the store when Release
-// was called, so the server must not have lost it before.
+// their requests is in doubt. The hold must still have existed at the store when
+// Release was called. So the server must not have lost it before.
 func (j *journal) judgeRelease(v verdict, h *hold) {
 	if h.grant == nil || h.freed < 0 || h.result != nil || j.unsure[h.claim] {
 		return
@@ -208,8 +205,8 @@ func (j *journal) judgeRelease(v verdict, h *hold) {
 	}
 }
 
-// judgeRuns checks that no two runs of one key overlap, and that a call that begins after
-// an answer was returned makes no run.
+// judgeRuns checks that no two runs of one key overlap. A call that begins after the
+// return of an answer must make no run. A wipe of the server excuses both.
 func (j *journal) judgeRuns(v verdict) {
 	end := func(w *work) time.Duration {
 		if lost := j.lostAt(w.called); lost >= 0 {

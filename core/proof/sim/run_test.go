@@ -33,18 +33,16 @@ type client struct {
 	close   func()
 }
 
-// scene describes a run.
 type scene struct {
 	seed uint64
 	// ruin puts a deliberate mistake into a store, to check that the oracles find it. It
 	// is nil when the kit is tested.
 	ruin func(n *network, s core.Store) core.Store
-	// strict selects a scene for the checker of histories: one kind of lock, leases that
-	// outlast the run, no wipes and no duplicates.
+	// strict selects a scene for the checker of histories: one kind of lock, leases
+	// that outlast the run, no trouble and no duplicates.
 	strict bool
 }
 
-// result is the outcome of a run.
 type result struct {
 	verdict verdict
 	journal *journal
@@ -113,7 +111,6 @@ func play(t *testing.T, s scene) result {
 	return res
 }
 
-// newClient starts one program.
 func newClient(t *testing.T, n *network, j *journal, ctx context.Context, id int, hash bool, s scene) *client {
 	r := rand.New(rand.NewPCG(s.seed, uint64(id+1000)))
 	o := &redis.Options{Addr: "127.0.0.1:6379", Dialer: n.dialer(id, r.IntN(2) == 0), PoolSize: 200}

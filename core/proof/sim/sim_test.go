@@ -15,13 +15,13 @@ import (
 	"github.com/lockkit/lockkit/core/proof/tally"
 )
 
-// TestSimulation runs random work of many programs under random faults. It checks that no
-// two holds that exclude each other overlap, that tokens grow, that a register which
-// compares tokens accepts no stale write, that each key has an expiry, and that a run
-// which was answered does not run again. After the last fault every program must
+// TestSimulation runs random work of many programs under random faults. It checks that
+// no two holds that exclude each other overlap, and that tokens grow. A register that
+// compares tokens must accept no stale write. Each key must have an expiry, and a run
+// that was answered must not run again. After the last fault every program must
 // continue, and at the end nothing but stored answers may be left on the server.
 //
-// The test shows hazards 7, 8, 9, 10, 11, 12, 13, 14, 16, 25, 34, 39, 43, 45, 51 and 58.
+// The test covers hazards 7, 8, 9, 10, 11, 12, 13, 14, 16, 25, 34, 39, 43, 45, 51 and 58.
 func TestSimulation(t *testing.T) {
 	t.Parallel()
 	seeds := count(2000, 200_000)
@@ -60,7 +60,6 @@ func eachSeed(t *testing.T, n int, play func(t *testing.T, seed uint64)) {
 	})
 }
 
-// summary counts the events of many runs.
 type summary struct {
 	mu         sync.Mutex
 	runs       int
@@ -70,7 +69,7 @@ type summary struct {
 	replays    int
 	refused    int
 	passed     int // leases whose hold was passed on to them
-	lost       int // leases that shared a grant with other leases, and whose Release returned ErrLost
+	lost       int // leases that shared a grant with others, and whose Release returned ErrLost
 	wiped      int // leases counted in lost whose grant was lost by a wipe of the server
 	outcomes   map[string]int
 	bit        map[string]int
@@ -149,7 +148,7 @@ func (s *summary) enough(t *testing.T, seeds int) {
 	}
 	least := func(what string, n, want int) {
 		if n < want {
-			t.Errorf("vacuous: %s: %d, want at least %d", what, n, want)
+			t.Errorf("test setup: %s: %d, want at least %d", what, n, want)
 		}
 	}
 	calls := 0

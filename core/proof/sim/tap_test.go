@@ -37,7 +37,6 @@ type boundedTap struct {
 	store.Prompt
 }
 
-// listen returns a store that records the calls of s.
 func listen(s core.Store, j *journal, client int) core.Store {
 	t := &tap{Store: s, journal: j, client: client}
 	t.Watcher, _ = s.(store.Watcher)
@@ -142,7 +141,6 @@ func (t *tap) Release(ctx context.Context, c store.Claim) error {
 	return err
 }
 
-// note records an answer.
 func (t *tap) note(op string, c store.Claim, from time.Duration, g store.Grant, err error) {
 	what := "unknown"
 	switch {

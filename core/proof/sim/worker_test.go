@@ -26,7 +26,6 @@ var ttls = []time.Duration{150 * time.Millisecond, 600 * time.Millisecond, 2 * t
 
 const longestTTL = 5 * time.Second
 
-// work performs n actions, with pauses between them.
 func (w *worker) work(n int) {
 	for range n {
 		time.Sleep(lasting(w.r, time.Millisecond, 3*time.Second))
@@ -96,7 +95,6 @@ func (w *worker) acquire(ctx context.Context, outer *hold, key string, weight, l
 	return lease, h
 }
 
-// note records the outcome of an acquire.
 func (w *worker) note(key string, from time.Duration, err error) {
 	outcome := "granted"
 	if err != nil {
@@ -106,7 +104,8 @@ func (w *worker) note(key string, from time.Duration, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.waits = append(j.waits, wait{key: key, from: from, until: j.now(), granted: err == nil, outcome: outcome})
-	left := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) // possibly before the store was asked
+	// The caller may have left before the store was asked.
+	left := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 	if err != nil && !left && !errors.Is(err, core.ErrBusy) && !errors.Is(err, core.ErrUnavailable) && !errors.Is(err, core.ErrLost) {
 		j.stuck = append(j.stuck, fmt.Sprintf("%s: an acquire failed with %v", key, err))
 	}
@@ -134,7 +133,6 @@ func (w *worker) rush(key string, ttl time.Duration) {
 	wg.Wait()
 }
 
-// brief holds a key for a moment.
 func (w *worker) brief(key string, ttl time.Duration) {
 	ctx := w.ctx
 	if w.r.IntN(10) == 0 {
@@ -219,7 +217,6 @@ func (w *worker) write(lease *core.Lease, h *hold) {
 	}
 }
 
-// nest acquires the key again under its own lease.
 func (w *worker) nest(lease *core.Lease, outer *hold) {
 	if w.plain {
 		return
@@ -233,7 +230,6 @@ func (w *worker) nest(lease *core.Lease, outer *hold) {
 	w.release(inner, h)
 }
 
-// share acquires key as a reader.
 func (w *worker) share(key string) {
 	ctx, cancel, opts := w.terms()
 	defer cancel()
@@ -254,7 +250,6 @@ func (w *worker) permits(key string) {
 	}
 }
 
-// once runs a job through once.Do.
 func (w *worker) once(key string) {
 	ctx, cancel, opts := w.terms()
 	defer cancel()

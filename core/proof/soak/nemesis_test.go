@@ -14,7 +14,6 @@ type nemesis struct {
 	deeds    map[string]int
 }
 
-// act performs a deed, and returns when the deed is over.
 func (n *nemesis) act() {
 	s := n.services[rand.N(len(n.services))]
 	forget(n.services) // an hour's recorded commands would look like a leak

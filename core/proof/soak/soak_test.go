@@ -1,8 +1,8 @@
-// Package soak_test puts a constant load on the kit. Every few seconds a nemesis disturbs
-// the server or a connection. At the end the numbers of goroutines and open files, and
-// the memory, must be about as before the load. Each key that is left at the server must
-// expire soon, or within about a day if it has the record of an unfinished run. Two
-// holders of one key must never overlap.
+// Package soak_test puts a constant load on the kit. Every few seconds a nemesis
+// disturbs the server or a connection. At the end the numbers of goroutines and open
+// files, and the memory, must be about as before the load. Each key that is left at the
+// server must expire soon, or within about a day if it has the record of an unfinished
+// run. Two exclusive holders of one key must never overlap.
 //
 // The load lasts for ten seconds, for a minute as part of make proof or with
 // LOCKKIT_REQUIRE_SERVERS=1, for an hour with LONG=1, or for the time given by -length.
@@ -49,7 +49,7 @@ const (
 	callers  = 8 // per service
 	keys     = 6
 	ttl      = 2 * time.Second
-	// A client may have poolSize connections. moreConnections allows for its
+	// poolSize limits the connections of a client. moreConnections allows for its
 	// subscription and for connections that are being closed.
 	poolSize        = 10
 	moreConnections = 4
@@ -57,7 +57,6 @@ const (
 
 var lengthFlag = flag.Duration("length", 0, "how long the load goes on")
 
-// length returns the duration of the load.
 func length() time.Duration {
 	switch {
 	case *lengthFlag > 0:
@@ -144,7 +143,6 @@ func (l *load) count(what string) {
 	l.results[what]++
 }
 
-// turn runs one random operation.
 func (l *load) turn(s *service) {
 	ctx, cancel := context.WithTimeout(context.Background(), ttl)
 	defer cancel()
@@ -245,7 +243,7 @@ func TestSoak(t *testing.T) {
 		s.close(t)
 	}
 	if least := 100; l.results["granted"] < least || len(n.deeds) == 0 || l.results["unavailable"]+l.results["lost"]+l.results["busy"] == 0 {
-		t.Errorf("vacuous: outcomes %v, faults %v", l.results, n.deeds)
+		t.Errorf("test setup: outcomes %v, faults %v", l.results, n.deeds)
 	}
 	f := tally.Facts{Part: "soak", Runs: 1, Faults: n.deeds, Outcomes: l.results, Grants: l.results["granted"], Violations: map[string]int{
 		"overlaps": l.results["overlaps"], "leaks": leaks, "keys without TTL": stuck,
@@ -254,7 +252,6 @@ func TestSoak(t *testing.T) {
 	tally.Note(t, f)
 }
 
-// run applies the load for d, and waits for its end.
 func run(l *load, all []*service, d time.Duration, n *nemesis) {
 	var wg sync.WaitGroup
 	var stop atomic.Bool

@@ -45,7 +45,9 @@ const Asked = "LOCKKIT_PROOF"
 // 1, or if -run names tests. The proof's tests take long, and few changes affect their
 // results. Wanted is for TestMain, which returns at once if the proof is not wanted.
 func Wanted() bool {
-	flag.Parse()
+	if !flag.Parsed() {
+		flag.Parse()
+	}
 	named := flag.Lookup("test.run")
 	return os.Getenv(Asked) == "1" || named != nil && named.Value.String() != ""
 }
@@ -62,7 +64,7 @@ func Trials(n int) int {
 	case testing.Short():
 		return max(3, n/200)
 	}
-	return max(3, n/50)
+	return max(3, n/100)
 }
 
 // AllTrials returns n in the proof and in a long run. Otherwise it returns a tenth of n,
@@ -79,6 +81,14 @@ func ProofOnly(t testing.TB) {
 	t.Helper()
 	if !Wanted() {
 		t.Skip("part of make proof")
+	}
+}
+
+// ProofOrMatrix skips t like ProofOnly, except on the servers of `make matrix`.
+func ProofOrMatrix(t testing.TB) {
+	t.Helper()
+	if os.Getenv("LOCKKIT_SERVERS") == "" {
+		ProofOnly(t)
 	}
 }
 

@@ -1,6 +1,6 @@
 // Command golang drives lock libraries in Go. driver.go of package neighbours describes
-// the lines of its input and output. The command has its own module, so that the libraries
-// stay out of the kit's go.mod.
+// the lines of its input and output. The command has its own module, so that the
+// libraries stay out of the kit's go.mod.
 package main
 
 import (
@@ -78,7 +78,6 @@ func serve(lockers map[string]locker, commands <-chan []string) {
 	}
 }
 
-// class returns the name of the library's error.
 func class(err error) string {
 	var taken *redsync.ErrTaken
 	switch {
@@ -168,8 +167,8 @@ func redislockLocker(c *redislock.Client) locker {
 	}
 }
 
-// rueidisLocker returns a locker that makes a rueidislock.Locker for each TTL, because all locks
-// of a rueidislock.Locker have the same TTL.
+// rueidisLocker returns a locker that makes a rueidislock.Locker for each TTL, because
+// all locks of a rueidislock.Locker have the same TTL.
 func rueidisLocker(addr string, majority int32) locker {
 	var mu sync.Mutex
 	all := make(map[time.Duration]rueidislock.Locker)

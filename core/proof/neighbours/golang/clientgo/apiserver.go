@@ -20,9 +20,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// leases serves the part of an API server that client-go's LeaseLock uses. It reads, creates and
-// updates Leases of coordination.k8s.io/v1, in JSON. It answers with a conflict if the
-// resourceVersion of an update differs from that of the stored Lease.
+// leases serves the part of an API server that client-go's LeaseLock uses. It reads,
+// creates and updates Leases of coordination.k8s.io/v1, in JSON. It answers with a
+// conflict if the resourceVersion of an update differs from that of the stored Lease.
 type leases struct {
 	mu      sync.Mutex
 	stored  map[string]coordinationv1.Lease // by namespace and name
@@ -48,8 +48,8 @@ func serveLeases() (obey func(verb string) string, err error) {
 	return func(string) string { return listener.Addr().String() }, nil
 }
 
-// answer returns a handler that makes call. The handler writes the returned Lease, or the Status
-// of the error.
+// answer returns a handler that makes call. The handler writes the returned Lease, or
+// the Status of the error.
 func answer(code int, call func(r *http.Request) (coordinationv1.Lease, *apierrors.StatusError)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		lease, refused := call(r)
@@ -123,8 +123,8 @@ func (s *leases) store(key string, lease coordinationv1.Lease) coordinationv1.Le
 	return lease
 }
 
-// read returns the Lease in the body of a request. It refuses the same durations as an API
-// server.
+// read returns the Lease in the body of a request. It refuses the same durations as an
+// API server.
 func read(r *http.Request) (lease coordinationv1.Lease, refused *apierrors.StatusError) {
 	if kind := r.Header.Get("Content-Type"); kind != "application/json" {
 		return lease, apierrors.NewBadRequest("not JSON: " + kind)

@@ -1,18 +1,20 @@
 //go:build clientgo
 
-// Command clientgo runs a replica of a service that moves from client-go's leader election
-// to package leader, or the API server of that election. Package neighbours drives both. Its
-// driver.go describes the lines of their standard input and output.
+// Command clientgo runs a replica of a service that moves from client-go's leader
+// election to package leader, or the API server of that election. Package neighbours
+// drives both. Its driver.go describes the lines of their standard input and output.
 //
 //	clientgo apiserver
 //	clientgo overtake
 //	clientgo RELEASE IDENTITY APISERVER REDIS LEDGER
 //
-// The API server has the command "address", and overtake has the command "holder". A replica has
-// the command "leave", by which it leaves the election gracefully. The releases are "client-go",
-// "both" and "leader". LEDGER is a URL to which the leader reports its work.
+// The API server has the command "address", and overtake has the command "holder". A
+// replica has the command "leave", by which it leaves the election gracefully. The
+// releases are "client-go", "both" and "leader". LEDGER is a URL to which the leader
+// reports its work.
 //
-// client-go takes minutes to compile. The build tag keeps it out of builds of all packages.
+// client-go takes minutes to compile. The build tag keeps it out of builds of all
+// packages.
 package main
 
 import (

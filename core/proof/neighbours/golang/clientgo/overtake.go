@@ -10,9 +10,9 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 )
 
-// overtake makes a leader of client-go lose its Lease to another holder. It then cancels the
-// leader's election before the leader tries to renew the Lease, and returns the holder that the
-// Lease names afterwards.
+// overtake makes a leader of client-go lose its Lease to another holder. It then
+// cancels the leader's election before the leader tries to renew the Lease, and returns
+// the holder that the Lease names afterwards.
 func overtake() (holder string, err error) {
 	obey, err := serveLeases()
 	if err != nil {

@@ -25,7 +25,8 @@ import (
 	"github.com/lockkit/lockkit/core/redisstore"
 )
 
-// These are the namespace and the name of the election's Lease. The name is also the kit's key.
+// These are the namespace and the name of the election's Lease. The name is also the
+// kit's key.
 const (
 	namespace = "default"
 	name      = "reports"
@@ -44,7 +45,6 @@ const (
 // beat is the pause between two writes of the leader.
 const beat = 10 * time.Millisecond
 
-// errOvertaken is returned by the work if another replica has the Lease.
 var errOvertaken = errors.New("another replica has the Lease")
 
 // replica takes part in the election until it leaves.
@@ -92,14 +92,12 @@ func join(release, identity, apiserver, redisAddr, ledger string) (obey func(ver
 	}, nil
 }
 
-// newClient returns a client of the API server at addr.
 func newClient(addr string) (coordinationv1.CoordinationV1Interface, error) {
 	config := &rest.Config{Host: "http://" + addr, Timeout: renewDeadline / 2, QPS: -1}
 	config.ContentType = "application/json" // the API server does not support protobuf
 	return coordinationv1.NewForConfig(config)
 }
 
-// election returns the configuration of client-go's election.
 func election(leases coordinationv1.LeasesGetter, identity string, started func(leading context.Context)) leaderelection.LeaderElectionConfig {
 	return leaderelection.LeaderElectionConfig{
 		Lock: &resourcelock.LeaseLock{
@@ -113,7 +111,7 @@ func election(leases coordinationv1.LeasesGetter, identity string, started func(
 	}
 }
 
-// leave ends the work first, and then client-go's election, because the Lease must not be
+// leave ends the work first, and then client-go's election. The Lease must not be
 // released while the work runs.
 func (r *replica) leave() {
 	r.stop()
@@ -139,8 +137,8 @@ func (r *replica) campaign(ctx context.Context) {
 	}
 }
 
-// started is the callback OnStartedLeading. client-go calls it in a goroutine, which can start so
-// late that leading is already done.
+// started is the callback OnStartedLeading. client-go calls it in a goroutine, which
+// can start so late that leading is already done.
 func (r *replica) started(leading context.Context) {
 	r.working <- struct{}{}
 	defer func() { <-r.working }()
@@ -152,7 +150,7 @@ func (r *replica) started(leading context.Context) {
 		return
 	}
 	if err := r.work(ctx); err != nil {
-		// If the election were canceled before client-go has noticed the loss, client-go would
+		// Until client-go has noticed the loss, a cancellation of the election would
 		// release the Lease of the other replica.
 		<-ctx.Done()
 	}
@@ -198,8 +196,8 @@ func (r *replica) work(ctx context.Context) error {
 	return nil
 }
 
-// post sends a report to the ledger. It ignores a refusal by the ledger: the leader continues
-// until its context is done.
+// post sends a report to the ledger. It ignores a refusal by the ledger: the leader
+// continues until its context is done.
 func (r *replica) post(report url.Values) {
 	resp, err := http.PostForm(r.ledger, report)
 	if err != nil {
@@ -209,8 +207,8 @@ func (r *replica) post(report url.Values) {
 	_ = resp.Body.Close()
 }
 
-// mono returns the time of the monotonic clock in nanoseconds. All processes of a machine share
-// this clock.
+// mono returns the time of the monotonic clock in nanoseconds. All processes of a
+// machine share this clock.
 func mono() int64 {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
