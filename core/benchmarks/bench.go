@@ -64,7 +64,6 @@ type scenario struct {
 	run func(b *bench, s *Section) error
 }
 
-// scenarios returns all scenarios, in order.
 func scenarios(s scale) []scenario {
 	return append([]scenario{
 		ownKeys("own-1", 1, true), ownKeys("own-64", 64, true), ownKeys("own-512", 512, true),
@@ -74,7 +73,7 @@ func scenarios(s scale) []scenario {
 	}, slices.Concat(postgresScenarios(), sqlScenarios(), zookeeperScenarios())...)
 }
 
-// bench runs scenarios on one server.
+// bench runs scenarios, most of them on one server.
 type bench struct {
 	scale
 	ctx    context.Context // context of the whole run
@@ -145,8 +144,8 @@ func (b *bench) interleave(s *Section, n int, stations []station) error {
 			}
 			runtime.GC()
 			o, err := stations[i].round(round)
-			// A peer may hang occasionally. The hang is recorded as a note, and the
-			// other figures are kept.
+			// A peer may hang occasionally. Its round is then repeated, and the row
+			// gets a note.
 			for range 2 {
 				if err == nil || stations[i].kind == Kit || context.Cause(b.ctx) != nil {
 					break
@@ -172,7 +171,6 @@ func (b *bench) interleave(s *Section, n int, stations []station) error {
 	return errors.Join(errs...)
 }
 
-// take adds the result of a round.
 func (r *Row) take(o outcome) {
 	r.Rounds = append(r.Rounds, o.figures)
 	for _, key := range o.bounded {

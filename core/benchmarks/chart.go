@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// lanes are the scenarios that the chart and README's table show, in order.
+// lanes are the figures that the chart and README's table show, in order.
 var lanes = []lane{
 	{section: "own-1", key: "rate", unit: "/s"},
 	{section: "own-64", key: "rate", unit: "/s"},
@@ -64,8 +64,7 @@ const (
 	laneGap    = 30
 )
 
-// These colours are legible on white and on black: they have medium brightness, and need
-// no background.
+// colours has a colour for each contender that is legible on white and on black.
 var colours = map[string]string{
 	"lockkit": "#2f81f7", "lockkit plain keys": "#79a8e8", "redislock": "#c9803b", "redsync": "#b35fa0",
 	"rueidislock": "#4f9d5d", "bare commands": "#8b949e",
@@ -104,7 +103,6 @@ func (r *Report) chart() ([]byte, error) {
 	return svg.Bytes(), nil
 }
 
-// label returns the text beside a bar.
 func (b bar) label(l lane) string {
 	sign := ""
 	if b.bounded {
@@ -118,7 +116,7 @@ func (b bar) label(l lane) string {
 	return text
 }
 
-// thousands returns a number as text, with a thousands separator from 1,000 on.
+// thousands returns a number as text, with a thousands separator.
 func thousands(v float64) string {
 	if math.Abs(v) < 1000 {
 		return short(v)

@@ -42,8 +42,8 @@ var modes = map[string]func(ctx context.Context, e errand, l *locks, start func(
 
 // runChild does the errand if this process is a child, and reports whether it is one. A
 // child writes a line when it is ready, starts when it reads a line, and writes its
-// result. A child exits when its standard input is closed, at the latest when its
-// parent exits.
+// result. A child exits when it fails, or when its standard input is closed after the
+// start.
 func runChild() (child bool, code int) {
 	text := os.Getenv(childVariable)
 	if text == "" {
@@ -144,7 +144,6 @@ func spawn(e errand) (*child, error) {
 	return c, nil
 }
 
-// start makes a child start.
 func (c *child) start() error {
 	_, err := io.WriteString(c.in, "start\n")
 	return err
@@ -178,7 +177,6 @@ func (c *child) end() error {
 	}
 }
 
-// endAll makes all children exit.
 func endAll(children []*child) error {
 	var errs []error
 	for _, c := range children {

@@ -9,10 +9,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// ttl is the TTL of every lease.
+// ttl is the TTL of the leases, except in the scenarios with busyTTL.
 const ttl = 30 * time.Second
 
-// lease is held until Release.
 type lease interface {
 	Release(ctx context.Context) error
 }
@@ -22,7 +21,7 @@ type lease interface {
 type locks struct {
 	try     func(ctx context.Context, key string) (lease, error) // one attempt
 	acquire func(ctx context.Context, key string) (lease, error) // waits
-	// pass acquires key for a yardstick without a lock.
+	// pass waits for key in a yardstick. Yardsticks have no acquire.
 	pass func(ctx context.Context, key string) (lease, error)
 	// hold acquires key and keeps extending it. lost reports whether the contender has
 	// noticed that it no longer holds key.
@@ -49,7 +48,6 @@ const (
 	Bare Kind = "bare" // a yardstick, without any guarantee
 )
 
-// contender is one of the compared locks.
 type contender struct {
 	name   string
 	kind   Kind
@@ -59,22 +57,21 @@ type contender struct {
 	open   func(o opening) (*locks, error)
 }
 
-// opening has the parameters for opening a contender.
 type opening struct {
 	addr  string
 	conns int  // maximum number of connections, for contenders with a pool
 	small bool // one of a thousand clients, with small buffers
 }
 
-// contenders returns all compared contenders, in the order of the table.
+// contenders returns the contenders of most scenarios on one Redis server, in the order
+// of the table.
 func contenders() []contender {
 	return []contender{kitHash(), kitPlain(), redislockPeer(), redsyncPeer(), rueidislockPeer(), bareCommands()}
 }
 
-// others are contenders of only one scenario, or only of tests.
+// others are the further contenders of some scenarios and of tests.
 var others = []contender{bareMessage(), bareDetached()}
 
-// contenderOf returns the contender with this name.
 func contenderOf(name string) (contender, error) {
 	all := append(contenders(), others...)
 	i := slices.IndexFunc(all, func(c contender) bool { return c.name == name })
@@ -84,7 +81,7 @@ func contenderOf(name string) (contender, error) {
 	return all[i], nil
 }
 
-// goRedis returns a client with the options for all contenders that use go-redis.
+// goRedis returns a client for the contenders that use go-redis.
 func goRedis(o opening) *redis.Client {
 	options := &redis.Options{Addr: o.addr, PoolSize: o.conns, ContextTimeoutEnabled: true}
 	if o.small {

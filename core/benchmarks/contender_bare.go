@@ -8,12 +8,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// bareCommands are the two commands of the simplest lock. They do not wait, extend, or
-// notify of a loss, and all holds even have the same owner. They are the yardstick for
-// the cost of a trip to the server.
+// bareCommands returns the yardstick for the cost of a trip to the server: the two
+// commands of the simplest lock. This lock does not wait, extend, or notify of a loss,
+// and all holds even have the same owner. In scenarios with waiting, the goroutines
+// pass a token instead.
 func bareCommands() contender {
 	return contender{name: "bare commands", kind: Bare,
-		about:  "SET NX PX, and a script that compares and deletes; to wait, BLPOP of a token that RPUSH gives back, which nobody owns and which never expires; for once two scripts by hand, without attempt, fingerprint or extension",
+		about:  "SET NX PX, and a script that compares and deletes; to wait, BLPOP of a token that RPUSH returns, which nobody owns and which never expires; for once two scripts by hand, without attempt, fingerprint or extension",
 		direct: []string{"set", "blpop", "rpush"},
 		open:   openBare}
 }
@@ -43,7 +44,6 @@ func (b *bareLease) Release(ctx context.Context) error {
 }
 
 // token is the right to continue, which goroutines pass to each other in the server.
-// Redis has no faster way from one process to another.
 type token struct {
 	client *redis.Client
 	key    string
@@ -53,10 +53,10 @@ func (t *token) Release(ctx context.Context) error {
 	return t.client.RPush(ctx, t.key, "token").Err()
 }
 
-// tokens are the tokens of one process.
+// tokens creates and receives the tokens of one process.
 type tokens struct {
 	client *redis.Client
-	made   sync.Map // keys
+	made   sync.Map // the keys whose first token exists
 }
 
 func (t *tokens) pass(ctx context.Context, key string) (lease, error) {
@@ -79,7 +79,7 @@ func (t *tokens) pass(ctx context.Context, key string) (lease, error) {
 // bareDetached is bareCommands for a caller with a context that can be canceled. The
 // first command runs in a separate goroutine, and the caller waits for the command or
 // for the context. go-redis itself waits for the server's reply even if the context is
-// done.
+// canceled.
 func bareDetached() contender {
 	return contender{name: "bare, cancellable", kind: Bare, direct: []string{"set"}, open: func(o opening) (*locks, error) {
 		bare, err := openBare(o)

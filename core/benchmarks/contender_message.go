@@ -11,7 +11,7 @@ import (
 // checks that the caller has the lock, makes the waiter the owner of the lock, and
 // notifies the waiter. The lock has no token and no order, and no expiry except the
 // expiry of the key. It does not check whether the waiter still listens, and only one
-// process can wait. The cost is one script and one message.
+// process can wait.
 func bareMessage() contender {
 	return contender{name: "bare message", kind: Bare, direct: []string{"subscribe"}, open: openMessage}
 }
@@ -59,7 +59,6 @@ func (l *listener) acquire(ctx context.Context, key string) (lease, error) {
 	return &passed{l, key}, err
 }
 
-// passed is a held lock.
 type passed struct {
 	*listener
 	key string

@@ -16,7 +16,6 @@ func redsyncPeer() contender {
 		open:   openRedsync}
 }
 
-// mutex is a held redsync.Mutex.
 type mutex redsync.Mutex
 
 func (m *mutex) Release(ctx context.Context) error {

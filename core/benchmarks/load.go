@@ -20,7 +20,7 @@ type load struct {
 	cancelable bool          // calls have a context that can be canceled
 	free       bool          // no other load uses the keys
 	drain      time.Duration // time for late callers after the window, before their cancellation
-	// mark is called at both ends of the window, while every goroutine is working.
+	// mark is called at both ends of the window, while the load runs.
 	mark func() error
 }
 
@@ -102,7 +102,6 @@ func (l load) run(ctx context.Context) (counts, error) {
 	return t, err
 }
 
-// count counts the cycles in the window.
 func (r *loadRun) count() (counts, error) {
 	if err := r.mark(); err != nil {
 		return counts{}, err
@@ -120,7 +119,6 @@ func (r *loadRun) count() (counts, error) {
 	return t, r.mark()
 }
 
-// work runs the cycles of goroutine g.
 func (r *loadRun) work(ctx context.Context, g int) {
 	key, gate, get, failed := r.key(g), r.gate(g), r.get(g), 0
 	for !r.stop.Load() {
@@ -156,7 +154,6 @@ func (r *loadRun) cycle(ctx context.Context, get acquirer, key string, gate gate
 	return nil
 }
 
-// total returns the number of cycles.
 func (t counts) total() float64 {
 	n := int64(0)
 	for _, turns := range t.Turns {

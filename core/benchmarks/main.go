@@ -29,7 +29,6 @@ func main() {
 	}
 }
 
-// command runs the program.
 func command(ctx context.Context, args []string, out, log io.Writer) error {
 	flags := flag.NewFlagSet("benchmarks", flag.ContinueOnError)
 	flags.SetOutput(log)

@@ -17,7 +17,6 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// mariaServer is a MariaDB server that the program starts.
 type mariaServer struct {
 	addr  string
 	dir   string
@@ -56,12 +55,12 @@ func startMariaDB(ctx context.Context) (*mariaServer, error) {
 	if err != nil {
 		return nil, err
 	}
-	setup := exec.Command(mariaProgram("mariadb-install-db"), mariaArgs(dir, "--auth-root-authentication-method=normal")...)
+	setup := exec.Command(mariaProgram("mariadb-install-db"), mariaArgs(dir, "--auth-root-authentication-method=normal", "--tmpdir="+dir)...)
 	testserver.EndWithParent(setup)
 	if out, err := setup.CombinedOutput(); err != nil {
 		return nil, errors.Join(fmt.Errorf("mariadb-install-db: %w: %s", err, out), os.RemoveAll(dir))
 	}
-	// Another program may take the port between the check and the start.
+	// Another program may take the port before the server listens on it.
 	for range 3 {
 		var s *mariaServer
 		if s, err = runMariaDB(ctx, dir); err == nil {
@@ -151,7 +150,6 @@ func sized(db *sql.DB, conns int) *sql.DB {
 	return db
 }
 
-// end stops the server.
 func (s *mariaServer) end() error {
 	err := s.cmd.Process.Kill()
 	<-s.ended
@@ -161,5 +159,4 @@ func (s *mariaServer) end() error {
 	return err
 }
 
-// stop stops the server and removes its data.
 func (s *mariaServer) stop() error { return errors.Join(s.end(), os.RemoveAll(s.dir)) }

@@ -22,7 +22,6 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// postgresServer is a PostgreSQL server that the program starts.
 type postgresServer struct {
 	url   string
 	dir   string
@@ -63,7 +62,7 @@ func startPostgres(ctx context.Context) (*postgresServer, error) {
 	if out, err := setup.CombinedOutput(); err != nil {
 		return nil, errors.Join(fmt.Errorf("initdb: %w: %s", err, out), os.RemoveAll(dir))
 	}
-	// Another program may take the port between the check and the start.
+	// Another program may take the port before the server listens on it.
 	for range 3 {
 		var s *postgresServer
 		if s, err = runPostgres(ctx, filepath.Join(filepath.Dir(program), "postgres"), dir); err == nil {
@@ -168,13 +167,11 @@ func asPostgres(cmd *exec.Cmd, dir string) error {
 	return errors.Join(errU, errG, os.Chown(dir, uid, gid))
 }
 
-// end stops the server.
 func (s *postgresServer) end() {
 	_ = s.cmd.Process.Signal(syscall.SIGQUIT) // an immediate shutdown, including the children
 	<-s.ended
 }
 
-// stop stops the server and removes its data.
 func (s *postgresServer) stop() error {
 	s.end()
 	return os.RemoveAll(s.dir)

@@ -64,8 +64,8 @@ type Row struct {
 	Notes   []string             `json:",omitempty"`
 	// These are sums of all rounds. Overlaps counts the moments with two holders at
 	// once, and Errors the failed acquires and releases. Unserved counts the goroutines
-	// that still waited for a free key long after the end. Stuck counts the goroutines
-	// that did not return after their context was canceled.
+	// that still waited for a free key long after the window. Stuck counts the
+	// goroutines that did not return after their context was canceled.
 	Overlaps, Errors, Unserved, Stuck int64  `json:",omitempty"`
 	Error                             string `json:",omitempty"` // the first error
 }
@@ -190,7 +190,6 @@ func median(all []float64) float64 {
 	return (all[n/2-1] + all[n/2]) / 2
 }
 
-// percentile returns the p-th percentile of sorted figures.
 func percentile(sorted []float64, p float64) float64 {
 	i := int(math.Ceil(p/100*float64(len(sorted)))) - 1
 	return sorted[max(0, min(i, len(sorted)-1))]
@@ -203,7 +202,7 @@ func (r *Row) note(text string) {
 	}
 }
 
-// wrongs returns descriptions of the row's overlaps, errors and unserved waiters.
+// wrongs describes the row's overlaps, errors, and unserved or stuck goroutines.
 func (r *Row) wrongs() (all []string) {
 	add := func(n int64, format string, more ...any) {
 		if n > 0 {

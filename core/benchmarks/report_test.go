@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"encoding/xml"
+	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -58,7 +61,7 @@ func TestRatios_BestPeer(t *testing.T) {
 	}{
 		{own, "lockkit", "rate", 3}, // median of 3, 3 and 2
 		{own, "rueidislock", "rate", 1},
-		{own, "bare commands", "rate", 900.0 / 110}, // no target refers to it here
+		{own, "bare commands", "rate", 900.0 / 110},
 		{crowd, "lockkit", "served", 0.375},
 		{crowd, "redislock", "served", 5},
 	} {
@@ -156,5 +159,50 @@ func TestTable_Markers(t *testing.T) {
 	}
 	if reportOf().intoReadme(path) == nil {
 		t.Error("a file without markers was accepted")
+	}
+}
+
+// TestFrontPages_Speeds checks that the two front pages have the speeds of result.json.
+func TestFrontPages_Speeds(t *testing.T) {
+	t.Parallel()
+	r, err := readReport("result.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := func(scenario, who string) *Row {
+		s := r.section(scenario)
+		if s == nil || s.row(who) == nil {
+			t.Fatalf("result.json has no %s of %s", scenario, who)
+		}
+		return s.row(who)
+	}
+	times := func(scenario string) string {
+		return strconv.FormatFloat(math.Round(10*row(scenario, "lockkit").Ratios["rate"])/10, 'f', -1, 64)
+	}
+	latency := func(store string) float64 {
+		return math.Round(row("stores", store).Figures["p50"] / row("stores", "Redis").Figures["p50"])
+	}
+	own, hot, one := times("own-64"), times("one-key"), times("own-1")
+	redlock, zk, pg, maria := latency("Redlock of three"), latency("ZooKeeper"), latency("PostgreSQL"), latency("MariaDB")
+	for page, wants := range map[string][]string{
+		"README.md": {
+			fmt.Sprintf("%s× for 64 goroutines on free locks, %s× on one key, %s× for one goroutine", own, hot, one),
+			fmt.Sprintf("relative to one Redis | 1 | %v | %v | PostgreSQL %v, MariaDB %v |", redlock, zk, pg, maria),
+		},
+		"README.zh-CN.md": {
+			fmt.Sprintf("64 个 goroutine 各用自己的锁为 %s 倍，争用同一个键为 %s 倍", own, hot),
+			fmt.Sprintf("为 %s 倍", one),
+			fmt.Sprintf("（单个 Redis 为 1） | 1 | %v | %v | PostgreSQL %v，MariaDB %v |", redlock, zk, pg, maria),
+		},
+	} {
+		text, err := os.ReadFile(filepath.Join("..", "..", page))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range wants {
+			if !strings.Contains(string(text), want) {
+				t.Errorf("%s does not contain %q", page, want)
+			}
+		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // crowd returns a scenario with very many goroutines of one process that wait for one
-// key. Another process holds the key and then releases it.
+// key. Another client, which stands for a process, holds the key and then releases it.
 func crowd(sc scale) scenario {
 	return scenario{
 		name: "crowd", title: fmt.Sprintf("%d waiters in one process, held key", sc.crowd),
@@ -108,7 +108,7 @@ func (b *bench) crowdRound(c contender, key string) (outcome, error) {
 		"clientCPU": (cpuSoFar() - cpu) / seconds * 100,
 	}
 	if n := w.served.Load(); n > 0 {
-		o.overlaps = n // served while another process held the key
+		o.overlaps = n // served while the other client held the key
 	}
 	start = time.Now()
 	if err := held.Release(ctx); err != nil {

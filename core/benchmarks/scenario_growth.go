@@ -43,7 +43,7 @@ func (b *bench) growthRound(c contender, round int) (outcome, error) {
 			if err != nil {
 				return o, err
 			}
-			o.tell(t)
+			o.add(t)
 			if grants := t.total(); grants > 0 {
 				o.figures[growthKey(n)] = w.Commands / grants
 				o.figures["rate"] = grants / t.Took
@@ -58,7 +58,6 @@ func (b *bench) growthRound(c contender, round int) (outcome, error) {
 	return o, nil
 }
 
-// grow measures n clients.
 func (b *bench) grow(c contender, n int, key string) (counts, work, error) {
 	clients := make([]*locks, 0, n)
 	defer func() {

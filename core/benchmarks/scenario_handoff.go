@@ -44,7 +44,6 @@ const (
 	wordOver                // set by the last holder
 )
 
-// handoffs is the report of a child.
 type handoffs struct {
 	Took []time.Duration
 	CPU  float64

@@ -16,7 +16,7 @@ import (
 func heldLeases(sc scale) scenario {
 	return scenario{
 		name: "held", title: fmt.Sprintf("%d held leases, TTL %v", sc.held, ttl),
-		about: fmt.Sprintf("One process holds them for %v. Lost is what it was told, or the server no longer has; CPU is the share of one core; bytes are heap and stacks; goroutines are the most that were seen, ten times a second.", sc.heldWindow),
+		about: fmt.Sprintf("One process holds them for %v. Lost are those of which it was notified, or which the server no longer has; CPU is the share of one core; bytes are heap and stacks; goroutines are the most that were seen, ten times a second.", sc.heldWindow),
 		columns: []Column{
 			{Key: "lost", Title: "lost"},
 			{Key: "cpu", Title: "client CPU %", Digits: 2, Better: Less, Ratio: true},
@@ -46,7 +46,6 @@ func heldLeases(sc scale) scenario {
 	}
 }
 
-// heldTally is the report of a child that held leases.
 type heldTally struct {
 	Lost       int
 	CPU        float64 // seconds
@@ -93,11 +92,10 @@ func (b *bench) heldRound(c contender) (o outcome, err error) {
 	return o, nil
 }
 
-// heldHands is the number of goroutines that acquire.
 const heldHands = 64
 
-// heldChild acquires the leases before it calls start, so that only the holding is
-// measured.
+// heldChild acquires the leases before it calls start, so that the CPU time and the
+// commands are those of holding.
 func heldChild(ctx context.Context, e errand, l *locks, start func()) (any, error) {
 	// The measurement does not include connecting.
 	if t, err := (load{

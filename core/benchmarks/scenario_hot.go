@@ -1,6 +1,5 @@
 package main
 
-// hotGoroutines is the number of goroutines that want the key.
 const hotGoroutines = 64
 
 // hot returns a scenario with a key that many goroutines of one process want, on each
@@ -31,7 +30,7 @@ func (b *bench) hot(l *locks, key string) (outcome, error) {
 			get: func(int) acquirer { return l.acquire }, warm: b.window / 5, window: b.window, drain: b.drain, cancelable: true,
 			mark: func() error { return nil },
 		}.run(b.ctx)
-		o.tell(t)
+		o.add(t)
 		return t.total() / t.Took, err
 	}
 	one, err := rate(1)

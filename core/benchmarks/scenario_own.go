@@ -24,9 +24,9 @@ func cycleColumns(more ...Column) []Column {
 const perCycle = "All but the first columns are per cycle: commands sent, calls with those of scripts, bytes, CPU time, allocations."
 
 // ownKeys returns a scenario of free locks, with one key per goroutine. In practice a
-// request's context can be canceled. Such a call costs more, so the main scenarios
-// measure such calls. The scenarios with contexts that cannot be canceled are for
-// comparison.
+// request's context can be canceled, and a call with such a context costs more. So the
+// main scenarios measure these calls. The scenarios with contexts that cannot be
+// canceled are for comparison.
 func ownKeys(name string, goroutines int, cancelable bool) scenario {
 	sc := scenario{
 		name: name, columns: cycleColumns(), title: fmt.Sprintf("%d goroutines, own keys", goroutines),
@@ -76,7 +76,6 @@ func ownKeys(name string, goroutines int, cancelable bool) scenario {
 	return sc
 }
 
-// acquirer is the type of the acquire functions of locks.
 type acquirer = func(ctx context.Context, key string) (lease, error)
 
 // conns returns the size of a pool for this number of goroutines. Larger pools made all
@@ -110,7 +109,6 @@ func (b *bench) cycles(s *Section, l load, rounds int, pick func(*locks) acquire
 	return b.interleave(s, rounds, stations)
 }
 
-// cycle runs one round of one contender.
 func (b *bench) cycle(c contender, l load) (outcome, error) {
 	var marks []work
 	direct := c.direct
@@ -127,14 +125,14 @@ func (b *bench) cycle(c contender, l load) (outcome, error) {
 		return outcome{}, err
 	}
 	o := outcome{figures: figures(t.total(), t.Took, marks[1].since(marks[0]), t.Used)}
-	o.tell(t)
+	o.add(t)
 	if len(t.Turns) > 1 {
 		o.figures["least"], o.figures["most"] = shares(t.Turns)
 	}
 	return o, nil
 }
 
-func (o *outcome) tell(t counts) {
+func (o *outcome) add(t counts) {
 	o.overlaps += t.Overlaps
 	o.errors += t.Errors
 	o.unserved += t.Unserved

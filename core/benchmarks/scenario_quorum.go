@@ -32,7 +32,8 @@ func quorum(servers int, silent bool) scenario {
 		},
 		targets: []target{
 			{who: "lockkit", key: "p50", of: "redsync", limit: 1, why: allOfAMajority},
-			{who: "lockkit plain keys", key: "p50", of: "redsync", limit: 1, why: allOfAMajority}, // redsync's keys are plain too
+			// redsync's keys are plain too.
+			{who: "lockkit plain keys", key: "p50", of: "redsync", limit: 1, why: allOfAMajority},
 		},
 	}
 	if servers != 3 {
@@ -179,7 +180,7 @@ func (l *locks) warm(ctx context.Context, key string) error {
 	return held.Release(ctx)
 }
 
-// persist tries again if a node did not answer in time because the machine was busy.
+// persist makes up to 10 attempts while the store is unavailable, as on a busy machine.
 // Each attempt uses another key, because the state of the previous key is unknown.
 func (l *locks) persist(ctx context.Context, key string) (held lease, err error) {
 	for n := range 10 {

@@ -18,7 +18,6 @@ const (
 	readerTrip       = 15 * time.Millisecond
 )
 
-// readers returns a scenario with readers of one key.
 func readers() scenario {
 	sc := scenario{
 		name: "readers", title: "readers of one key",
@@ -83,7 +82,7 @@ func (b *bench) readers(name string, l *locks) station {
 				mark: func() error { return nil },
 			}.run(b.ctx)
 			err = errors.Join(err, runErr)
-			o.tell(t)
+			o.add(t)
 			return t.total() / t.Took
 		}
 		own := rate(func(g int) string { return fmt.Sprint(prefix, ":", g) })

@@ -59,8 +59,8 @@ func processes() scenario {
 	}
 }
 
-// waitingStations returns stations for all contenders that can wait, and for some
-// yardsticks. Each round opens its own clients.
+// waitingStations returns stations for all contenders that can wait, and for the
+// yardsticks in bare. Each round opens its own clients.
 func waitingStations(round func(c contender) func(round int) (outcome, error), bare ...contender) []station {
 	all := slices.DeleteFunc(contenders(), func(c contender) bool { return c.kind == Bare })
 	var stations []station
@@ -114,7 +114,7 @@ func (b *bench) processRound(c contender, round int) (o outcome, err error) {
 			return o, err
 		}
 		t.Overlaps = 0 // counted once, below
-		o.tell(t)
+		o.add(t)
 		turns, each = append(turns, t.Turns...), append(each, t.total())
 		total, rate = total+t.total(), rate+t.total()/t.Took
 		used.CPU, used.Mallocs = used.CPU+t.Used.CPU, used.Mallocs+t.Used.Mallocs

@@ -15,7 +15,8 @@ import (
 	"github.com/lockkit/lockkit/core/sqlstore"
 )
 
-// sqlScenarios returns the scenario of SQL databases, or none if no database is installed.
+// sqlScenarios returns the scenario of SQL databases, or none if no database is
+// installed.
 func sqlScenarios() []scenario {
 	if !hasMariaDB() && initdb() == "" {
 		return nil
@@ -48,7 +49,6 @@ func inSQL() scenario {
 	}
 }
 
-// sqlServer is a running SQL database and its contenders.
 type sqlServer struct {
 	name       string
 	first      string // a database that a new server has
@@ -164,8 +164,8 @@ func (b *bench) sql(s *Section) (err error) {
 	return b.interleave(s, b.rounds, stations)
 }
 
-// prepare creates a database for each contender of server, and returns their names. It
-// adds the server's version to the report.
+// prepare creates a database for each contender of server, and returns the databases'
+// names. It adds the server's version to the report.
 func (b *bench) prepare(server *sqlServer) (databases []string, err error) {
 	db, err := server.open(server.first, new(atomic.Int64))
 	if err != nil {

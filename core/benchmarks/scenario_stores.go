@@ -13,7 +13,7 @@ import (
 	"github.com/lockkit/lockkit/core/sqlstore"
 )
 
-// stores returns a scenario of the kit on each of its stores.
+// stores returns a scenario of the kit in each of places.
 func stores() scenario {
 	return scenario{
 		name: "stores", title: "one goroutine, own key, on each store",
@@ -29,7 +29,6 @@ func stores() scenario {
 	}
 }
 
-// place is a store with its servers.
 type place struct {
 	name string
 	open func(b *bench) (*locks, error) // errors: errNoZookeeper, errNoPostgres, errNoMariaDB
@@ -112,7 +111,8 @@ func (b *bench) stores(s *Section) error {
 	return b.everywhere(s, b.latencies)
 }
 
-// everywhere runs rounds with the kit on each store. key is different in each round.
+// everywhere runs rounds with the kit in each of places, except places whose servers
+// are not installed. key is different in each round.
 func (b *bench) everywhere(s *Section, round func(l *locks, key string) (outcome, error)) error {
 	var stations []station
 	for _, p := range places {

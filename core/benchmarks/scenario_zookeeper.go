@@ -165,7 +165,6 @@ func openZkstore(conn *zk.Conn) (*locks, error) {
 	return lockerLocks(locker, store.Close), nil
 }
 
-// zkLock is the client library's lock.
 type zkLock zk.Lock
 
 func openZkLock(conn *zk.Conn) (*locks, error) {

@@ -42,7 +42,7 @@ func startServer(ctx context.Context) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Another program may take the port between the check and the start.
+	// Another program may take the port before the server listens on it.
 	for range 3 {
 		var s *server
 		if s, err = runServer(ctx, dir); err == nil {
@@ -92,9 +92,8 @@ func runServer(ctx context.Context, dir string) (*server, error) {
 }
 
 // onOneProcessor returns a command that runs on the last processor, if taskset is
-// installed. A single-threaded server loses nothing by that. A server that changes
-// processors makes figures vary by a factor of two, because it sometimes shares a
-// processor with its client.
+// installed. A server that changes processors makes the figures vary, because it
+// sometimes shares a processor with its client.
 func onOneProcessor(name string, args ...string) *exec.Cmd {
 	if taskset, err := exec.LookPath("taskset"); err == nil && runtime.NumCPU() > 1 {
 		return exec.Command(taskset, append([]string{"-c", strconv.Itoa(runtime.NumCPU() - 1), name}, args...)...)
@@ -102,7 +101,6 @@ func onOneProcessor(name string, args ...string) *exec.Cmd {
 	return exec.Command(name, args...)
 }
 
-// stop stops the server.
 func (s *server) stop() error {
 	err := s.control.Close()
 	_ = s.cmd.Process.Kill()
@@ -110,7 +108,6 @@ func (s *server) stop() error {
 	return errors.Join(err, os.RemoveAll(s.dir))
 }
 
-// wipe deletes all keys.
 func (s *server) wipe(ctx context.Context) error { return s.control.FlushAll(ctx).Err() }
 
 // info returns the fields of INFO. The field "info" has the length of INFO's text.
@@ -137,9 +134,9 @@ type work struct {
 	asking   float64 // bytes of the reply to INFO itself
 }
 
-// work returns the work that the server has done so far. The commands in direct count as
-// sent by clients, and so do commands that no script can call. If direct contains TIME,
-// one call of TIME per script does not count as sent by a client.
+// work returns the work that the server has done so far. The commands in direct count
+// as sent by clients, and so do the commands in sentOnly. If direct contains TIME, one
+// call of TIME per script does not count as sent by a client.
 func (s *server) work(ctx context.Context, direct []string) (work, error) {
 	info, err := s.info(ctx)
 	if err != nil {
@@ -171,13 +168,12 @@ func (s *server) work(ctx context.Context, direct []string) (work, error) {
 	return w, nil
 }
 
-// sentOnly are commands that scripts do not call.
+// sentOnly lists commands that scripts do not call.
 var sentOnly = map[string]bool{
 	"eval": true, "evalsha": true, "script": true, "fcall": true, "subscribe": true, "unsubscribe": true,
 	"ping": true, "hello": true, "client": true, "command": true, "wait": true,
 }
 
-// since returns the work between two times.
 func (w work) since(before work) work {
 	return work{
 		Commands: w.Commands - before.Commands, Calls: w.Calls - before.Calls,

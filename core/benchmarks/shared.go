@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sharedWords is the number of words of a shared memory.
 const sharedWords = 512
 
 // shared is memory that this process and its children share through a file. Each word
@@ -47,7 +46,6 @@ func openShared(path string) (*shared, error) {
 	return &shared{path: path, mem: mem}, nil
 }
 
-// word returns the i-th word.
 func (s *shared) word(i int) *atomic.Int64 {
 	return (*atomic.Int64)(unsafe.Pointer(&s.mem[i*64]))
 }

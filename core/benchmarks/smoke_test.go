@@ -33,7 +33,6 @@ type nothing struct{}
 
 func (nothing) Release(context.Context) error { return nil }
 
-// smokeScale runs every scenario for some milliseconds.
 var smokeScale = scale{
 	name: "smoke", rounds: 1, window: 20 * time.Millisecond, drain: 10 * time.Second, handoffs: 6, handoffTime: 200 * time.Millisecond,
 	crowd: 60, crowdRounds: 1, crowdWatch: 50 * time.Millisecond, crowdBound: 5 * time.Second,
@@ -139,9 +138,9 @@ func check(t *testing.T, s *Section, sc scenario, rows int) {
 			t.Errorf("%s: a target is for %q, who takes no part", s.Name, target.who)
 		}
 	}
-	// If each cycle is one acquire and one release, about that many commands were sent.
-	// Cycles that are only partly inside the window add some commands. On a slow machine
-	// most or all cycles are of this kind.
+	// Each cycle of these scenarios is one acquire and one release, with one to four
+	// commands. Cycles that are only partly inside the window add some commands. On a
+	// slow machine most or all cycles are of this kind.
 	if strings.HasPrefix(s.Name, "own-1") {
 		for _, r := range s.Rows {
 			cut := 8 / max(r.Figures["rate"]*smokeScale.window.Seconds(), 1)

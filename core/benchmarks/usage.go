@@ -64,7 +64,7 @@ func (b bystanders) share(ours float64) float64 {
 	if all <= 0 {
 		return -1
 	}
-	const hertz = 100 // ticks per second, on all systems that have them
+	const hertz = 100 // ticks per second in /proc/stat
 	return max(0, all-idle-ours*hertz) / all * 100
 }
 

@@ -39,8 +39,8 @@ func whenCancelled(s *Section, t target) string {
 	return ""
 }
 
-// busyMachine explains the figures of crowds, with a server and processors that never
-// wait.
+// busyMachine explains the figures of many goroutines. It names the figures that a
+// server or processors would reach if they never waited.
 func busyMachine(s *Section, t target) string {
 	kit := s.row(t.who)
 	peer := s.bestPeerFigure(t.key)
@@ -54,8 +54,7 @@ func busyMachine(s *Section, t target) string {
 		server, short(1e6/server/peer), client, runtime.NumCPU(), short(float64(runtime.NumCPU())*1e6/both/peer), kit.Figures["rate"]*both/1e4/float64(runtime.NumCPU()))
 }
 
-// passing explains the figures of hand-offs by the minimum that Redis needs for a
-// hand-off.
+// passing explains the figures of hand-offs by those of the yardsticks.
 func passing(s *Section, t target) string {
 	bare := s.row("bare commands")
 	if bare == nil {
@@ -86,8 +85,8 @@ func extensions(s *Section, t target) string {
 	return fmt.Sprintf("%.1f µs for each of %.0f extensions a second, sent in pipelines", kit.Figures["cpu"]/100*1e6/kit.Figures["commands"], kit.Figures["commands"])
 }
 
-// allOfAMajority explains the figures of Redlock: each step of a cycle sends requests to
-// three servers at once.
+// allOfAMajority explains the figures of Redlock: each step of a cycle sends requests
+// to all servers at once.
 func allOfAMajority(s *Section, t target) string {
 	kit, peer := s.row(t.who), s.row(t.of)
 	if kit == nil || peer == nil {

@@ -30,7 +30,6 @@ const zookeeperJars = "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simpl
 
 var errNoZookeeper = errors.New("ZooKeeper is not installed (apt-get install zookeeper default-jre-headless)")
 
-// hasZookeeper reports whether ZooKeeper is installed.
 func hasZookeeper() bool {
 	_, err := os.Stat("/usr/share/zookeeper/bin/zkServer.sh")
 	_, java := exec.LookPath("java")
@@ -42,7 +41,7 @@ func startZookeeper(ctx context.Context) (s *zookeeperServer, err error) {
 	if !hasZookeeper() {
 		return nil, errNoZookeeper
 	}
-	// Another program may take the port between the check and the start.
+	// Another program may take the port before the server listens on it.
 	for range 3 {
 		if s, err = runZookeeper(ctx); err == nil {
 			return s, nil
@@ -89,7 +88,6 @@ func runZookeeper(ctx context.Context) (s *zookeeperServer, err error) {
 	return s, nil
 }
 
-// stop stops the server and removes its data.
 func (s *zookeeperServer) stop() error {
 	_ = s.cmd.Process.Kill()
 	<-s.ended
