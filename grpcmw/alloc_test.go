@@ -47,7 +47,7 @@ func TestAllocations(t *testing.T) {
 		}
 	}
 
-	t.Run("lock", func(t *testing.T) {
+	t.Run("lock by rule", func(t *testing.T) {
 		byHand := testing.AllocsPerRun(200, func() {
 			err := locks.Do(ctx, core.Key("order", req.GetId()), func(ctx context.Context) error {
 				_, err := handler(ctx, req)
@@ -63,7 +63,7 @@ func TestAllocations(t *testing.T) {
 		}
 	})
 
-	t.Run("replay", func(t *testing.T) {
+	t.Run("replay by rule", func(t *testing.T) {
 		replay := intercept(grpcmw.Idempotent(runs, grpcmw.AnyCaller()))
 		replay() // the first run
 		call := once.Call{Name: "byhand", Scope: "any", Key: "k", Fingerprint: make([]byte, 32)}

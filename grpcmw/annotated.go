@@ -23,7 +23,6 @@ import (
 // AnnotatedOption is a setting of Annotated. A value that is not allowed causes a panic.
 type AnnotatedOption func(*annotations)
 
-// annotations holds the options of Annotated.
 type annotations struct {
 	locker      *core.Locker
 	once        *once.Once // or nil
@@ -118,7 +117,6 @@ func annotatedIn(files *protoregistry.Files, l *core.Locker, opts []AnnotatedOpt
 	return rules, nil
 }
 
-// rules returns the rules of a method's guard.
 func (a *annotations) rules(m *method, input protoreflect.MessageDescriptor) (rules []Rule, err error) {
 	guard := m.guard
 	switch {
@@ -153,7 +151,6 @@ func isLater(m proto.Message) bool {
 	return len(m.ProtoReflect().GetUnknown()) > 0
 }
 
-// lock returns the rule for l.
 func (a *annotations) lock(input protoreflect.MessageDescriptor, l *lockkitpb.Lock) (Rule, error) {
 	switch bad := keys.CheckName(l.GetName()); {
 	case isLater(l):
@@ -185,7 +182,6 @@ func (a *annotations) lock(input protoreflect.MessageDescriptor, l *lockkitpb.Lo
 	return Lock(a.locker, l.GetName(), key[0], opts...), nil
 }
 
-// acquire returns the acquire options of the lock l.
 func (a *annotations) acquire(l *lockkitpb.Lock) (acquire []core.AcquireOption, err error) {
 	type setting struct {
 		field string
@@ -214,7 +210,6 @@ func (a *annotations) acquire(l *lockkitpb.Lock) (acquire []core.AcquireOption, 
 	return acquire, nil
 }
 
-// idempotent returns the rule for i.
 func (a *annotations) idempotent(m *method, input protoreflect.MessageDescriptor, i *lockkitpb.Idempotent) (Rule, error) {
 	switch {
 	case isLater(i):

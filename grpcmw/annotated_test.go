@@ -86,7 +86,7 @@ func (s *shop) openTills(rules grpcmw.Rules) TillsClient {
 func TestAnnotated(t *testing.T) {
 	t.Parallel()
 
-	t.Run("locks", func(t *testing.T) {
+	t.Run("annotated locks", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		s.OnPay = func(ctx context.Context, o *Order) (*Receipt, error) {
@@ -103,7 +103,8 @@ func TestAnnotated(t *testing.T) {
 		before := s.Store.Attempts.Load()
 		go func() { answer <- ask(t.Context(), client.Pay, o, key, "b") }()
 		eventually(t, "the call waits for the inner lock", func() bool { return s.Store.Attempts.Load() > before+3 })
-		ask(t.Context(), client.Pay, o, key, "c").Refused(t, codes.Aborted, grpcmw.ReasonBusy) // of the outer lock
+		// The outer lock is busy.
+		ask(t.Context(), client.Pay, o, key, "c").Refused(t, codes.Aborted, grpcmw.ReasonBusy)
 		release()
 		within(t, "the call is answered", answer).Is(t, "till:7:s")
 	})
@@ -187,7 +188,7 @@ func TestAnnotated(t *testing.T) {
 		if r, err := watch(); err != nil || r.GetText() != "order:5" {
 			t.Errorf("got %v, %v", r, err)
 		}
-		eventually(t, "the stream has ended", func() bool { return s.isFree("order:5") })
+		eventually(t, "the stream releases the key", func() bool { return s.isFree("order:5") })
 		s.Hold("order:5")
 		_, err := watch()
 		refusal(t, err, codes.Aborted, grpcmw.ReasonBusy)
@@ -209,7 +210,8 @@ func TestAnnotated(t *testing.T) {
 		maps.Copy(rules, grpcmw.Rules{Tills_Watch_FullMethodName: {grpcmw.None()}})
 		client, other := s.openTills(rules), "6"
 		s.OnWatch = func(_ *Order, out grpc.ServerStreamingServer[Receipt]) error { return out.Send(&Receipt{Text: "ran"}) }
-		ask(t.Context(), client.Pay, &Order{Id: "5", Item: &Item{Sku: "s"}}).Is(t, "till:0:s") // the idempotency key is in the field id
+		// The idempotency key is in the field id.
+		ask(t.Context(), client.Pay, &Order{Id: "5", Item: &Item{Sku: "s"}}).Is(t, "till:0:s")
 		ask(t.Context(), client.Transfer, &Order{Id: "5", Coupon: &other}).Is(t, "account:5")
 		s.Hold("order:5")
 		in, err := client.Watch(t.Context(), &Order{Id: "5"})
@@ -308,7 +310,7 @@ func TestBadAnnotations(t *testing.T) {
 		"lock[1]: max_hold: ":                          on(&lock{MaxHold: &durationpb.Duration{Seconds: -1}}),
 		`idempotent: field: field "rid": rid is no`:    {Idempotent: &idempotent{Field: "rid"}},
 		"idempotent: retain: proto":                    {Idempotent: &idempotent{Retain: &durationpb.Duration{Nanos: -1, Seconds: 1}}},
-		"idempotent: once: new: Retain 0s is out":      {Idempotent: &idempotent{Retain: &durationpb.Duration{}}},
+		"idempotent: once: new: Retain 0 s is out":     {Idempotent: &idempotent{Retain: &durationpb.Duration{}}},
 	} {
 		got, err := grpcmw.AnnotatedIn(guardOf(t, false, g), locks, grpcmw.Runs(runs, grpcmw.AnyCaller()))
 		if !errors.Is(err, core.ErrInvalid) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "/a.B/C: ") || got != nil {

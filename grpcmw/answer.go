@@ -92,7 +92,6 @@ func encodeFailure(head []byte, s *status.Status, limit int) ([]byte, error) {
 	return data, nil
 }
 
-// errAnswer reports that a stored response was not written by this package.
 var errAnswer = errors.New("grpcmw: the stored response cannot be read")
 
 // answer is the response to a call: a reply or an error, and metadata.
@@ -102,7 +101,6 @@ type answer struct {
 	header, trailer metadata.MD
 }
 
-// decodeAnswer reads a stored response.
 func decodeAnswer(data []byte) (a answer, err error) {
 	version := byte(0)
 	if len(data) > 0 {
@@ -137,7 +135,6 @@ func decodeAnswer(data []byte) (a answer, err error) {
 	return a, nil
 }
 
-// decodeReply returns the message in an encoded Any.
 func decodeReply(packed []byte) (proto.Message, error) {
 	url, rest, _ := take(packed, urlField)
 	kind, err := protoregistry.GlobalTypes.FindMessageByURL(string(url))

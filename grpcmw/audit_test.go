@@ -102,7 +102,7 @@ func TestAudit(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	t.Run("service without a .proto", func(t *testing.T) {
+	t.Run("service without a file", func(t *testing.T) {
 		t.Parallel()
 		plain := grpc.NewServer()
 		plain.RegisterService(&grpc.ServiceDesc{ServiceName: "a.B", HandlerType: (*any)(nil), Methods: []grpc.MethodDesc{{MethodName: "C"}}}, s)

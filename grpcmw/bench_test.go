@@ -21,7 +21,7 @@ import (
 )
 
 // BenchmarkOnRedis compares the interceptor with hand-written code that makes the same
-// calls to the same Redis. It reports medians and their ratio.
+// calls to the same Redis.
 func BenchmarkOnRedis(b *testing.B) {
 	store, err := redisstore.New(testclient.Redis(b, testserver.StartRedis(b).Addr))
 	if err != nil {
@@ -75,19 +75,20 @@ func BenchmarkOnRedis(b *testing.B) {
 		byHand, through func(key string) error
 		key             func() string
 	}{
-		{"lock", func(k string) error {
+		{"one lock", func(k string) error {
 			return locks.Do(ctxOf(k), core.Key("order", req.GetId()), func(ctx context.Context) error {
 				_, err := handler(ctx, req)
 				return err
 			}, core.Wait(0), core.Name("order"))
 		}, lock, rand.Text},
 		{"first run", do, idempotent, rand.Text},
-		{"replay", do, idempotent, func() string { return "again" }},
+		{"one replay", do, idempotent, func() string { return "again" }},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			var took [2][]time.Duration
 			for b.Loop() {
-				for i, call := range []func(string) error{c.byHand, c.through} { // alternately, so that both functions run under the same load
+				// The functions run alternately, so that both run under the same load.
+				for i, call := range []func(string) error{c.byHand, c.through} {
 					key, start := c.key(), time.Now()
 					if err := call(key); err != nil {
 						b.Fatal(err)

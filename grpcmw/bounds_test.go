@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/grpcmw"
 )
 
@@ -27,8 +28,8 @@ func allocated(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// TestCall_Cost checks that the memory for reading a key grows at most in proportion
-// to the request, and limits the memory for the fingerprints of large requests.
+// TestCall_Cost limits the memory for reading a key of a large request to 4 MiB. It
+// also limits the memory for the fingerprints of large requests.
 func TestCall_Cost(t *testing.T) {
 	const length = 4 << 20 // grpc-go's default limit for a message that it receives
 	long := strings.Repeat("x", length)
@@ -59,8 +60,9 @@ func TestCall_Cost(t *testing.T) {
 		}
 	}
 
-	wide := &Order{Amounts: map[string]int64{}, Tags: make([]string, 100_000)}
-	for i := range 100_000 {
+	entries := tally.AllTrials(100_000)
+	wide := &Order{Amounts: map[string]int64{}, Tags: make([]string, entries)}
+	for i := range entries {
 		wide.Amounts[fmt.Sprint(i)] = int64(i)
 	}
 	deep := &Order{Raw: make([]byte, 1<<20)}
@@ -79,7 +81,7 @@ func TestCall_Cost(t *testing.T) {
 		req  *Order
 		most uint64
 	}{
-		"a large map and list":            {wide, 100_000 * 200},
+		"a large map and list":            {wide, uint64(entries) * 200},
 		"messages packed into each other": {deep, 30 << 20},
 		"messages inside of each other":   {&Order{Item: nested}, 9000 * 1000},
 	} {
@@ -103,7 +105,9 @@ func TestBounds(t *testing.T) {
 		for range cap(answers) {
 			go func() { answers <- status.Code(ask(ctx, s.Client.Pay, &Order{Id: "5"}).Err) }()
 		}
-		for range cap(answers) - 2 { // the other two callers wait: the first polls the store, and the second is queued
+		// The other two callers wait: the first polls the store, and the second is
+		// queued.
+		for range cap(answers) - 2 {
 			if code := within(t, "the others are refused", answers); code != codes.Aborted {
 				t.Errorf("got %v", code)
 			}

@@ -18,7 +18,7 @@ import (
 func TestCallName(t *testing.T) {
 	t.Parallel()
 
-	t.Run("names in events, errors and statuses", func(t *testing.T) {
+	t.Run("names in events and statuses", func(t *testing.T) {
 		t.Parallel()
 		var mu sync.Mutex
 		events := make(map[string]int)

@@ -22,7 +22,7 @@ type Services interface {
 }
 
 // Check compares r with the services that are registered with s. Call Check before
-// Serve. It fails with core.ErrInvalid, and lists every mistake:
+// Serve. It fails with core.ErrInvalid, and lists the mistakes, for example:
 //
 //   - a method that no service has, because a typo would leave the real method unguarded
 //   - a path of Field that the request does not have, or that leads to a message, a list
@@ -30,8 +30,8 @@ type Services interface {
 //   - Idempotent on a stream
 //   - a method without rules
 //
-// Check skips rules that Annotated made for services that s does not have, because the
-// program may be their client.
+// Check skips rules of Annotated for services that s does not have. The program may be
+// their client.
 //
 // Check calls the KeyFuncs of r with an empty request to learn their paths. It cannot
 // see whether s has the interceptors that apply r; see ServerOptions.
@@ -51,10 +51,10 @@ func Check(s Services, r Rules) error {
 
 // Audit checks r like Check, and also reports forgotten methods of s. Call Audit before
 // Serve, or in a test. It fails with core.ErrInvalid and lists each method that has no
-// rule in r. A method is exempt if its .proto has idempotency_level = NO_SIDE_EFFECTS,
-// or (lockkit.v1.guard).none for a method that needs no guard. In Go, the rule None has
-// the same meaning. A method whose .proto has any other guard always needs a rule.
-// Audit skips gRPC's own services for health, reflection and channelz.
+// rule in r. A method is exempt if its .proto has idempotency_level = NO_SIDE_EFFECTS
+// or (lockkit.v1.guard).none. In Go, the rule None has the same meaning. A method whose
+// .proto has any other guard always needs a rule. Audit skips gRPC's own services for
+// health, reflection and channelz.
 func Audit(s Services, r Rules) error {
 	problems := []error{Check(s, r)}
 	if isNil(s) {
@@ -96,7 +96,6 @@ func auditMethod(m *method) string {
 	return "it may have side effects and has no rule; if it needs none, say so with None, or in its .proto"
 }
 
-// methodsOf returns the names of a service's methods, sorted.
 func methodsOf(info grpc.ServiceInfo) []string {
 	var names []string
 	for _, m := range info.Methods {
@@ -171,7 +170,8 @@ func (m *method) try(keys ...KeyFunc) []error {
 	return p.problems
 }
 
-// field records the problem of f.
+// field records the problem of f. It returns a key, so that Join tries its other parts
+// too.
 func (p *probe) field(f *field, req any) (string, error) {
 	if m, ok := req.(proto.Message); ok {
 		if _, err := f.resolve(m.ProtoReflect().Descriptor()); err != nil {

@@ -123,7 +123,7 @@ func TestBadArgumentsPanic(t *testing.T) {
 		"Lock: the key is nil":            func() { grpcmw.Lock(locks, "x", nil) },
 		"Lock: an option is nil":          func() { grpcmw.Lock(locks, "x", id, nil) },
 		"Acquire: an option is nil":       func() { grpcmw.Acquire(nil) },
-		"TTL 1ns":                         func() { grpcmw.Lock(locks, "x", id, grpcmw.Acquire(core.TTL(1))) },
+		"TTL 1 ns":                        func() { grpcmw.Lock(locks, "x", id, grpcmw.Acquire(core.TTL(1))) },
 		"Also: a key is nil":              func() { grpcmw.Also(nil) },
 		"Render: the function is nil":     func() { grpcmw.Render(nil) },
 		"Skip: the function is nil":       func() { grpcmw.Skip(nil) },

@@ -22,7 +22,6 @@ import (
 // panic.
 type ClientOption func(*client)
 
-// client holds the options of one client interceptor.
 type client struct {
 	policy  retry.Policy
 	codes   []codes.Code
@@ -32,7 +31,6 @@ type client struct {
 	unary   []string        // the options that only unary calls take
 }
 
-// defaultRetry tries for about ten seconds.
 var defaultRetry = retry.Policy{Initial: 100 * time.Millisecond, Max: 5 * time.Second, Multiplier: 2, Jitter: 0.5, Attempts: 8}
 
 // Retry sets the number of tries of a call and the pauses between them. The default is
@@ -46,8 +44,8 @@ func Retry(p retry.Policy) ClientOption {
 }
 
 // RetryCodes sets the codes of errors, from any source, after which a call is tried
-// again. The default is UNAVAILABLE. If a rule of this package refuses a call with a
-// retry hint, the call is tried again whatever its code, within the policy.
+// again. The default is UNAVAILABLE. A call that a rule of this package has refused
+// with a retry hint is tried again whatever its code, within the policy.
 func RetryCodes(c ...codes.Code) ClientOption {
 	c = slices.Clone(c)
 	return func(g *client) { g.codes, g.unary = c, append(g.unary, "RetryCodes") }
@@ -79,27 +77,27 @@ func Methods(fullMethods ...string) ClientOption {
 // positive.
 func TryTimeout(d time.Duration) ClientOption {
 	if d <= 0 {
-		panic(fmt.Sprintf("grpcmw: TryTimeout: %v is out of range (more than 0)", d))
+		panic(fmt.Sprintf("grpcmw: TryTimeout: %v s is out of range (more than 0)", d.Seconds()))
 	}
 	return func(g *client) { g.timeout, g.unary = d, append(g.unary, "TryTimeout") }
 }
 
 // UnaryClientInterceptor returns an interceptor that gives each call one idempotency
-// key for all its tries. The interceptor tries again after a busy lock, an unavailable
-// store, an UNAVAILABLE from any source (see RetryCodes), and a try that TryTimeout has
-// ended. It keeps a key that the caller has set:
+// key for all its tries. The interceptor tries again after a busy lock, a call in
+// progress, an unavailable store, an UNAVAILABLE from any source (see RetryCodes), and
+// a try that has exceeded TryTimeout. It keeps a key that the caller has set:
 //
 //	ctx = metadata.AppendToOutgoingContext(ctx, "idempotency-key", key)
 //
 // It also keeps a key that grpc-gateway has put under "grpcgateway-idempotency-key",
 // and sends that key under "idempotency-key" too.
 //
-// Between tries the interceptor waits for the server's pause, which is in the trailer
-// "grpc-retry-pushback-ms" or in a RetryInfo, and at least for the policy's pause. It
-// stops if the server forbids further tries, or if the policy's attempts are used up.
-// It also stops, without a pause, if the next try would come after the call's deadline.
-// The call then returns the last try's error. If the context was done during a pause,
-// the call returns DEADLINE_EXCEEDED or CANCELLED.
+// The server's pause is in the trailer "grpc-retry-pushback-ms" or in a RetryInfo.
+// Between tries the interceptor waits at least for the server's pause and for the
+// policy's pause. It stops if the server forbids further tries, or if the policy's
+// attempts are used up. It also stops, without a pause, if the next try would come
+// after the call's deadline. The call then returns the last try's error. If the context
+// was done during a pause, the call returns DEADLINE_EXCEEDED or CANCELLED.
 //
 // After an UNAVAILABLE the client does not know whether the server has done the work.
 // So use the interceptor only for methods that Idempotent guards, or name these methods
@@ -128,7 +126,6 @@ func StreamClientInterceptor(opts ...ClientOption) grpc.StreamClientInterceptor 
 	}
 }
 
-// newClient applies the options of an interceptor.
 func newClient(interceptor string, opts []ClientOption) *client {
 	g := &client{policy: defaultRetry, codes: []codes.Code{codes.Unavailable}}
 	for _, o := range opts {
@@ -140,7 +137,6 @@ func newClient(interceptor string, opts []ClientOption) *client {
 	return g
 }
 
-// covers reports whether the interceptor covers this method.
 func (g *client) covers(method string) bool { return g.methods == nil || g.methods[method] }
 
 func (g *client) call(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
@@ -195,7 +191,8 @@ func (g *client) try(ctx context.Context, method string, req, reply any, cc *grp
 	bounded, cancel := context.WithTimeout(ctx, g.timeout)
 	defer cancel()
 	err = invoker(bounded, method, req, reply, cc, opts...)
-	// The server has the same deadline, and can notice it a moment earlier than the client.
+	// The server has the same deadline, and can notice it a moment earlier than the
+	// client.
 	if end, _ := bounded.Deadline(); status.Code(err) == codes.DeadlineExceeded && time.Until(end) < g.timeout/4 {
 		<-bounded.Done()
 	}

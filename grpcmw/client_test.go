@@ -87,9 +87,9 @@ func TestClientTries(t *testing.T) {
 		took     time.Duration // the maximum time of the whole call
 	}{
 		"a reply ends it":                    {answers: []answer{{}}, tries: 1},
-		"busy lock, as RetryInfo says":       {answers: []answer{busy, busy, {}}, tries: 3, gap: second},
+		"busy lock with RetryInfo":           {answers: []answer{busy, busy, {}}, tries: 3, gap: second},
 		"trailer without RetryInfo":          {answers: []answer{{err: refusing(codes.Unavailable, "", 0), pushback: []string{"700"}}, {}}, tries: 2, gap: 700 * time.Millisecond},
-		"-1 in the trailer ends it":          {answers: []answer{{err: busy.err, pushback: []string{"-1"}}}, tries: 1, code: codes.Aborted},
+		"negative trailer ends it":           {answers: []answer{{err: busy.err, pushback: []string{"-1"}}}, tries: 1, code: codes.Aborted},
 		"two trailer values end it":          {answers: []answer{{err: busy.err, pushback: []string{"1", "2"}}}, tries: 1, code: codes.Aborted},
 		"a trailer text ends it":             {answers: []answer{{err: busy.err, pushback: []string{"soon"}}}, tries: 1, code: codes.Aborted},
 		"UNAVAILABLE is tried again":         {answers: []answer{{err: status.Error(codes.Unavailable, "")}, {}}, tries: 2},
@@ -97,14 +97,14 @@ func TestClientTries(t *testing.T) {
 		"ABORTED without a hint ends it":     {answers: []answer{{err: refusing(codes.Aborted, grpcmw.Domain, 0)}}, tries: 1, code: codes.Aborted},
 		"RetryCodes adds ABORTED":            {answers: []answer{{err: refusing(codes.Aborted, "other.example", 0)}, {}}, opts: []grpcmw.ClientOption{grpcmw.RetryCodes(codes.Aborted)}, tries: 2},
 		"RetryCodes leaves UNAVAILABLE out":  {answers: []answer{{err: status.Error(codes.Unavailable, "")}}, opts: []grpcmw.ClientOption{grpcmw.RetryCodes()}, tries: 1, code: codes.Unavailable},
-		"refusal with a hint, no codes":      {answers: []answer{busy, {}}, opts: []grpcmw.ClientOption{grpcmw.RetryCodes()}, tries: 2, gap: second},
+		"refusal with hint without codes":    {answers: []answer{busy, {}}, opts: []grpcmw.ClientOption{grpcmw.RetryCodes()}, tries: 2, gap: second},
 		"other errors end it":                {answers: []answer{{err: status.Error(codes.InvalidArgument, "")}}, tries: 1, code: codes.InvalidArgument},
-		"the policy's attempts end it":       {answers: []answer{busy}, opts: []grpcmw.ClientOption{quick}, tries: 4, code: codes.Aborted, gap: second},
-		"retry.None is one try":              {answers: []answer{busy}, opts: []grpcmw.ClientOption{grpcmw.Retry(retry.None)}, tries: 1, code: codes.Aborted},
+		"attempts of the policy end it":      {answers: []answer{busy}, opts: []grpcmw.ClientOption{quick}, tries: 4, code: codes.Aborted, gap: second},
+		"None is one try":                    {answers: []answer{busy}, opts: []grpcmw.ClientOption{grpcmw.Retry(retry.None)}, tries: 1, code: codes.Aborted},
 		"no pause goes beyond the deadline":  {answers: []answer{busy}, deadline: 2500 * time.Millisecond, opts: []grpcmw.ClientOption{quick}, tries: 3, code: codes.Aborted, took: 2 * second},
 		"hung try ends with the deadline":    {answers: []answer{{hang: true}}, deadline: second, tries: 1, code: codes.DeadlineExceeded, took: second},
 		"hung try with TryTimeout":           {answers: []answer{{hang: true}, {}}, opts: []grpcmw.ClientOption{grpcmw.TryTimeout(second)}, deadline: time.Minute, tries: 2, gap: second},
-		"server's DEADLINE_EXCEEDED ends it": {answers: []answer{{err: status.Error(codes.DeadlineExceeded, "")}}, opts: []grpcmw.ClientOption{grpcmw.TryTimeout(second)}, tries: 1, code: codes.DeadlineExceeded},
+		"exceeded deadline ends it":          {answers: []answer{{err: status.Error(codes.DeadlineExceeded, "")}}, opts: []grpcmw.ClientOption{grpcmw.TryTimeout(second)}, tries: 1, code: codes.DeadlineExceeded},
 		"other methods pass":                 {answers: []answer{{err: status.Error(codes.Unavailable, "")}}, opts: []grpcmw.ClientOption{grpcmw.Methods("/a/b")}, tries: 1, code: codes.Unavailable},
 		"named methods are tried again":      {answers: []answer{{err: status.Error(codes.Unavailable, "")}, {}}, opts: []grpcmw.ClientOption{grpcmw.Methods("/a/b"), grpcmw.Methods(Orders_Pay_FullMethodName)}, tries: 2},
 	} {
@@ -173,7 +173,7 @@ func TestClientKey(t *testing.T) {
 		}
 	})
 
-	t.Run("caller's own trailer option", func(t *testing.T) {
+	t.Run("own trailer option of caller", func(t *testing.T) {
 		t.Parallel()
 		p, trailer := peer{answers: []answer{{pushback: []string{"7"}}}}, metadata.MD{}
 		err := grpcmw.UnaryClientInterceptor()(t.Context(), "/a/b", nil, new(Receipt), nil, p.invoke, grpc.Trailer(&trailer))

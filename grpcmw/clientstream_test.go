@@ -206,7 +206,7 @@ func TestClientStreams(t *testing.T) {
 		}
 	})
 
-	t.Run("lost lease, no further message", func(t *testing.T) {
+	t.Run("lost lease without further message", func(t *testing.T) {
 		t.Parallel()
 		s, gone := newShop(t), core.ErrLost
 		s.OnChat = func(both grpc.BidiStreamingServer[Order, Receipt]) error {

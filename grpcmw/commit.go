@@ -17,16 +17,17 @@ type executionKey struct{}
 
 // Commit stores reply as the response to the call of ctx, in the caller's own
 // transaction tx, as once.Commit does. The handler's effect and its response are
-// committed together, or neither is. The handler makes its reply, sets the metadata
-// that KeepMetadata names, calls Commit as the last statement of the transaction,
-// commits the transaction, and returns the reply. The client gets the committed reply,
-// whatever the handler returns.
+// committed together, or neither is. The handler makes its reply and sets the metadata
+// that KeepMetadata names. It calls Commit as the last statement of the transaction.
+// Then it commits the transaction and returns the reply. The client gets the committed
+// reply, whatever the handler returns.
 //
-// Commit fails like once.Commit. It also fails with core.ErrInvalid, before anything is
-// sent, if there is no Idempotent around the handler, or if the reply cannot be stored.
-// A reply cannot be stored if it is larger than AnswerLimit, if the program has not
-// registered its type, or if KeepIf refuses it. Do not pass the ctx of a once.Do inside
-// the handler: Commit would store the reply as the response of that run.
+// Commit fails like once.Commit. Without an Idempotent around the handler, and for a
+// reply that cannot be stored, it fails with core.ErrInvalid before anything is sent. A
+// reply cannot be stored if it is larger than AnswerLimit, has an unregistered type or
+// more than 64 KiB of metadata to store, or is refused by KeepIf. Do not pass the ctx
+// of a once.Do inside the handler: Commit would store the reply as the response of that
+// run.
 func Commit(ctx context.Context, tx once.Saver, reply proto.Message) error {
 	e, ok := ctx.Value(executionKey{}).(*execution)
 	if !ok {

@@ -4,13 +4,15 @@
 //		pb.Orders_Pay_FullMethodName:    {grpcmw.Lock(locks, "order", grpcmw.Field("order.id"))},
 //		pb.Orders_Charge_FullMethodName: {grpcmw.Idempotent(runs, tenant)},
 //	}
-//	options := []grpc.ServerOption{grpc.ChainUnaryInterceptor(authenticate), grpc.ChainStreamInterceptor(authenticateStream)}
+//	options := []grpc.ServerOption{
+//		grpc.ChainUnaryInterceptor(authenticate), grpc.ChainStreamInterceptor(authenticateStream),
+//	}
 //	server := grpc.NewServer(append(options, grpcmw.ServerOptions(rules)...)...)
 //	pb.RegisterOrdersServer(server, orders)
 //	err := grpcmw.Audit(server, rules) // before Serve
 //
 // [Audit] fails if a method that may have side effects has no rule. It also fails if a
-// rule names a method that does not exist, because a typo would leave a method
+// rule written in Go names no method of the server. Such a typo would leave a method
 // unguarded. [Check] finds only mistakes in the rules, not missing rules.
 //
 // Calls to pay order 42 now run one at a time, on whichever replica they arrive. The
@@ -21,7 +23,7 @@
 //
 // A repeated charge with the same idempotency key gets the first charge's reply. A
 // method can have both rules, in either order. With Idempotent first, a repetition does
-// not wait for the lock, and a call that the lock refuses does not count as an attempt.
+// not wait for the lock. A refusal by the lock then does not count as an attempt.
 //
 // # Rules in the .proto
 //
@@ -43,9 +45,8 @@
 //
 // [Field] takes the key from the request, by its descriptor. [Metadata] takes the key
 // from the call's metadata. [Join] combines several values into one key. All of them
-// use a value exactly as it was sent: "42" and "042" are two keys. If the handler
-// accepts several spellings of one value, write a [KeyFunc] that returns the same key
-// for all of them.
+// use a value as it was sent: "42" and "042" are two keys. For a value with several
+// accepted spellings, write a [KeyFunc] that returns the same key for all of them.
 //
 // # Responses
 //
@@ -57,7 +58,7 @@
 //	FAILED_PRECONDITION  IDEMPOTENCY_KEY_REUSED     the key was used for another request
 //	FAILED_PRECONDITION  IDEMPOTENCY_INDETERMINATE  the first call's outcome is unknown
 //	FAILED_PRECONDITION  IDEMPOTENCY_UNREPLAYABLE   the first call's reply was not stored
-//	UNAVAILABLE          LOCK_UNAVAILABLE           store unavailable, Locker closed, or outer lock lost
+//	UNAVAILABLE          LOCK_UNAVAILABLE           store or Locker unavailable, outer lock lost
 //	DEADLINE_EXCEEDED    LOCK_TIMEOUT               timed out before the handler began
 //	INTERNAL             LOCK_FAILED                a KeyFunc failed, or the rules are wrong
 //
@@ -73,21 +74,21 @@
 //
 // # Trying again
 //
-// ABORTED and UNAVAILABLE carry a google.rpc.RetryInfo and the trailer
+// Refusals with ABORTED or UNAVAILABLE carry a google.rpc.RetryInfo and the trailer
 // "grpc-retry-pushback-ms". Their pause is at most a second, and spread at random. If a
 // repetition is useless, the trailer is -1. No header is sent, so the retry policy of
 // grpc-go's service config works. That policy obeys the trailer, and repeats only calls
 // that got no header. So an outer interceptor must not send a header.
 //
 // [UnaryClientInterceptor] gives each call one idempotency key for all its tries, and
-// tries again if the server allows another try.
+// obeys these pauses.
 //
 // # Calls that join their caller's lock
 //
-// If a handler under a lock calls another service that locks the same key, the other
-// service finds the key busy. If the client has [SendOwner] and the other service's Lock
-// has [TakeOwner], the call joins its caller's hold instead. For streams use
-// [StreamClientInterceptor].
+// A handler under a lock may call another service that locks the same key. The other
+// service then finds the key busy. If the client has [SendOwner] and the other
+// service's Lock has [TakeOwner], the call joins its caller's hold instead. For streams
+// use [StreamClientInterceptor].
 //
 // # Streams
 //

@@ -14,7 +14,7 @@ import (
 func TestLateAnswer(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
-	for policy, opts := range map[string][]once.Option{"": nil, ", with AtMostOnce": {once.AtMostOnce()}} {
+	for policy, opts := range map[string][]once.Option{"": nil, " with AtMostOnce": {once.AtMostOnce()}} {
 		t.Run("replay of a run after Close"+policy, func(t *testing.T) {
 			t.Parallel()
 			first, next := newReplica(t, server.Addr), newReplica(t, server.Addr)

@@ -20,7 +20,8 @@ import (
 func ExampleLock() {
 	locks, _ := core.New(memstore.New()) // in production a store that all replicas share
 	orders := &handlers{OnPay: func(ctx context.Context, _ *Order) (*Receipt, error) {
-		lease, _ := core.LeaseFromContext(ctx) // ctx is canceled when the client disconnects or the lock is lost
+		// ctx is canceled when the client disconnects or the lock is lost.
+		lease, _ := core.LeaseFromContext(ctx)
 		return &Receipt{Text: fmt.Sprintf("charged under %s, fenced: %v", lease.Key(), lease.Token() > 0)}, nil
 	}}
 	client, stop := serve(orders, grpcmw.Rules{
@@ -109,7 +110,8 @@ func ExampleKeyFunc() {
 func ExampleMetadata() {
 	locks, _ := core.New(memstore.New())
 	orders := &handlers{OnWatch: func(_ *Order, stream grpc.ServerStreamingServer[Receipt]) error {
-		lease, _ := core.LeaseFromContext(stream.Context()) // the context is canceled when the lock is lost
+		// The context is canceled when the lock is lost.
+		lease, _ := core.LeaseFromContext(stream.Context())
 		return stream.Send(&Receipt{Text: "watching under " + lease.Key()})
 	}}
 	client, stop := serve(orders, grpcmw.Rules{
@@ -140,7 +142,8 @@ func ExampleCheck() {
 	// grpcmw: check: /shop.Orders/Pay: the server has no such service, it has: lockkit.grpcmw.test.Orders: lockkit: invalid argument
 }
 
-// All tries of a call have one idempotency key. The server's hints set the minimum pauses.
+// All tries of a call have one idempotency key. The server's hints set the minimum
+// pauses.
 func ExampleUnaryClientInterceptor() {
 	locks, _ := core.New(memstore.New())
 	runs, _ := once.New(locks)
@@ -154,7 +157,6 @@ func ExampleUnaryClientInterceptor() {
 	// order:42
 }
 
-// serve returns a client of a server with rules.
 func serve(orders *handlers, rules grpcmw.Rules, opts ...grpc.DialOption) (OrdersClient, func()) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -108,7 +108,7 @@ func TestFailOpen(t *testing.T) {
 		s.Store.Unheard.Store(false)
 		eventually(t, "the key is free", func() bool { return s.isFree("order:5") })
 		if s.Store.Releases.Load() == 0 {
-			t.Error("nothing was given back")
+			t.Error("got no release, want one")
 		}
 	})
 	t.Run("without the option", func(t *testing.T) {

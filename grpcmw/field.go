@@ -30,8 +30,8 @@ var errNoMessage = errors.New("grpcmw: the key is in a message, and there is non
 // and NaN is refused.
 //
 // A field that is not set is refused, like an empty string or empty bytes. A proto3
-// field without "optional" has no presence: 0 and false cannot be distinguished from a
-// field that is not set. Field accepts these two values.
+// field without "optional" has no presence. Its 0 and false cannot be distinguished
+// from a field that is not set. Field accepts these two values.
 //
 // On a stream of many messages from the client, Field uses the first message.
 //
@@ -46,7 +46,6 @@ func Field(path string) KeyFunc {
 	return f.find
 }
 
-// field is a path into messages.
 type field struct {
 	keys.Source
 	names []string
@@ -126,7 +125,6 @@ func (f *field) wrong(i int, fault string) error {
 	return setupError(fmt.Sprintf("field %q: %s %s", f.Name, f.names[i], fault))
 }
 
-// text returns the text of a scalar.
 func (f *field) text(kind protoreflect.Kind, v protoreflect.Value) (string, error) {
 	switch kind {
 	case protoreflect.StringKind:

@@ -22,7 +22,7 @@ import (
 func TestField(t *testing.T) {
 	t.Parallel()
 
-	t.Run("scalars", func(t *testing.T) {
+	t.Run("scalar fields", func(t *testing.T) {
 		t.Parallel()
 		o := &Order{
 			Id: "a:b c", Item: &Item{Part: &Item{Sku: "deep", Digest: []byte{0, 0xff}}}, Coupon: proto.String("x"),
@@ -128,7 +128,6 @@ func TestField(t *testing.T) {
 	})
 }
 
-// panics checks that f panics with this text.
 func panics(t *testing.T, want string, f func()) {
 	t.Helper()
 	defer func() {

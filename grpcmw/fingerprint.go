@@ -26,8 +26,8 @@ const fingerprintVersion = 1
 //
 // The function walks the message by its descriptor and does not encode it. The encoding
 // of a message, even the deterministic encoding, differs between builds
-// (https://protobuf.dev/programming-guides/serialization-not-canonical/), and includes
-// fields that this program does not know.
+// (https://protobuf.dev/programming-guides/serialization-not-canonical/). It also
+// includes fields that this program does not know.
 func fingerprintOf(ctx context.Context, c *call, part KeyFunc) ([]byte, error) {
 	m, ok := c.req.(proto.Message)
 	if !ok {

@@ -100,25 +100,25 @@ func TestFingerprint(t *testing.T) {
 	})
 
 	for name, change := range map[string]func(*Order){
-		"a nested string":              func(o *Order) { o.Item.Sku = "b" },
-		"a nested message":             func(o *Order) { o.Item.Part = nil },
-		"bytes":                        func(o *Order) { o.Raw = []byte("ra") },
-		"a sign":                       func(o *Order) { o.I32 = 1 },
-		"a number above 2^53":          func(o *Order) { o.U64-- },
-		"a float":                      func(o *Order) { o.Double = -o.Double },
-		"an enum":                      func(o *Order) { o.Kind = 8 },
-		"a bool":                       func(o *Order) { o.Flag = false },
-		"the case of a oneof":          func(o *Order) { o.Payer = &Order_Card{Card: "1"} },
-		"the order of a list":          func(o *Order) { o.Tags[0], o.Tags[1] = o.Tags[1], o.Tags[0] },
-		"where the list's strings end": func(o *Order) { o.Tags = []string{"xy", ""} },
-		"the length of a list":         func(o *Order) { o.Tags = append(o.Tags, "") },
-		"a value of a map":             func(o *Order) { o.Amounts["a"]++ },
-		"a key of a map":               func(o *Order) { delete(o.Items, 20); o.Items[21] = &Item{Sku: "a"} },
-		"two values of a map":          func(o *Order) { o.Answers[true], o.Answers[false] = o.Answers[false], o.Answers[true] },
-		"a 0 that is not set":          func(o *Order) { o.Number = nil },
-		"what is in an Any":            func(o *Order) { o.Extra = packed(&Order{Amounts: map[string]int64{"a": 1}}) },
-		"the type in an Any":           func(o *Order) { o.Extra = packed(&Receipt{}) },
-		"an Any that cannot be read":   func(o *Order) { o.Extra = &anypb.Any{TypeUrl: "x/y", Value: []byte("z")} },
+		"a nested string":            func(o *Order) { o.Item.Sku = "b" },
+		"a nested message":           func(o *Order) { o.Item.Part = nil },
+		"raw bytes":                  func(o *Order) { o.Raw = []byte("ra") },
+		"a sign":                     func(o *Order) { o.I32 = 1 },
+		"a number beyond floats":     func(o *Order) { o.U64-- },
+		"a float":                    func(o *Order) { o.Double = -o.Double },
+		"an enum":                    func(o *Order) { o.Kind = 8 },
+		"a bool":                     func(o *Order) { o.Flag = false },
+		"the case of a oneof":        func(o *Order) { o.Payer = &Order_Card{Card: "1"} },
+		"the order of a list":        func(o *Order) { o.Tags[0], o.Tags[1] = o.Tags[1], o.Tags[0] },
+		"where the strings end":      func(o *Order) { o.Tags = []string{"xy", ""} },
+		"the length of a list":       func(o *Order) { o.Tags = append(o.Tags, "") },
+		"a value of a map":           func(o *Order) { o.Amounts["a"]++ },
+		"a key of a map":             func(o *Order) { delete(o.Items, 20); o.Items[21] = &Item{Sku: "a"} },
+		"two values of a map":        func(o *Order) { o.Answers[true], o.Answers[false] = o.Answers[false], o.Answers[true] },
+		"a 0 that is not set":        func(o *Order) { o.Number = nil },
+		"what is in an Any":          func(o *Order) { o.Extra = packed(&Order{Amounts: map[string]int64{"a": 1}}) },
+		"the type in an Any":         func(o *Order) { o.Extra = packed(&Receipt{}) },
+		"an Any that cannot be read": func(o *Order) { o.Extra = &anypb.Any{TypeUrl: "x/y", Value: []byte("z")} },
 	} {
 		t.Run(name, func(t *testing.T) { // hazard 60
 			t.Parallel()
@@ -131,8 +131,8 @@ func TestFingerprint(t *testing.T) {
 	}
 }
 
-// TestFingerprint_RequestThatIsNoMessage checks that a request that is no protobuf
-// message is refused before the handler runs, even if the fingerprint needs no field of
+// TestFingerprint_RequestThatIsNoMessage checks requests that are no protobuf message.
+// They are refused before the handler runs, even if the fingerprint needs no field of
 // the request. The response to such a request could not be replayed.
 func TestFingerprint_RequestThatIsNoMessage(t *testing.T) {
 	t.Parallel()

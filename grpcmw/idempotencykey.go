@@ -12,8 +12,8 @@ import (
 // keyMetadata is the name of the metadata in which clients send the key of a call.
 const keyMetadata = "idempotency-key"
 
-// gatewayMetadata is the name under which grpc-gateway puts the Idempotency-Key header
-// of an HTTP request, if its matcher for incoming headers lets that header pass.
+// gatewayMetadata is grpc-gateway's name for the Idempotency-Key header of an HTTP
+// request. The gateway's matcher for incoming headers has to let that header pass.
 const gatewayMetadata = "grpcgateway-idempotency-key"
 
 // idempotencyKey returns the key in the metadata of a call. If the metadata has a key

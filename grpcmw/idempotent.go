@@ -50,16 +50,19 @@ const operation = "grpc"
 // A reply is replayed as a message of the same type, and a stored error with its
 // details; see KeepIf. A replay has "idempotent-replayed: true" in the trailer. A
 // replayed reply has this mark in the header too. Headers and trailers of the handler
-// are stored if KeepMetadata names them. A reply that is larger than AnswerLimit, or of
-// a type that the program has not registered, is not stored.
+// are stored if KeepMetadata names them. A reply that is larger than AnswerLimit or of
+// an unregistered type is not stored; see Kept.Unreplayable.
 //
-// The handler runs under a context that is canceled when the client disconnects (see
-// Detached), or when the run's lease is lost. The number from once.AttemptFromContext
-// shows whether an earlier run began and ended without a response. The handler's
-// response is sent, whether it was stored or not. There are special cases:
+// The handler's context is canceled when the client disconnects or the deadline passes
+// (see Detached), or when the run's lease is lost. once.AttemptFromContext returns the
+// number of the attempt. A number greater than 1 means that an earlier run began and
+// stored no response. That run may still be running. The handler's response is sent,
+// whether it was stored or not. There are special cases:
 //
 //   - A call that an inner rule refuses does not count as an attempt, and is not
 //     stored. The inner rule can belong to this interceptor or to an inner interceptor.
+//     A refusal by an inner interceptor counts if code in between has called
+//     once.AttemptFromContext.
 //   - A call whose handler returns an error that once.Withdraw has marked, for example
 //     for an invalid request, does not count either. The key is then free for a
 //     corrected request.
@@ -72,10 +75,10 @@ const operation = "grpc"
 //     client gets UNAVAILABLE.
 //
 // A key is valid for all methods, and for all services whose responses are in the same
-// store. If a handler passes the key of its call on to another such method, the inner
-// call is refused as in progress. Use a separate key for each call.
+// store. If a handler passes the key of its call on to another such method in the same
+// scope, the inner call is refused as in progress. Use a separate key for each call.
 //
-// Methods with idempotency_level = NO_SIDE_EFFECTS in their .proto pass, because a
+// Methods with idempotency_level = NO_SIDE_EFFECTS in their .proto pass. Their
 // repetition does no harm, and a stored response would be outdated. A stream has no
 // response that could be stored. So Check reports an Idempotent on a stream, and each
 // call of the stream is refused.
@@ -138,7 +141,6 @@ func (m *idempotent) serve(ctx context.Context, c *call, next int) (any, error) 
 	return m.replay(e.outer, c, out.Value)
 }
 
-// identify returns the once.Call of a call.
 func (m *idempotent) identify(ctx context.Context, c *call) (id once.Call, err error) {
 	id.Name = operation
 	if id.Key, err = joined(ctx, c, m.id, sourceOf("key")); err != nil {
@@ -175,10 +177,12 @@ func joined(ctx context.Context, c *call, f KeyFunc, what keys.Source) (string, 
 // execution is a call under an Idempotent, whether the call's handler runs or not.
 type execution struct {
 	*idempotent
-	c       *call
-	next    int
-	outer   context.Context
-	decided atomic.Bool // set by the first of two events: the handler begins, or the context of a Detached call is done
+	c     *call
+	next  int
+	outer context.Context
+	// decided is set by the first of two events: the handler begins, or the context of a
+	// Detached call is done.
+	decided atomic.Bool
 	ran     bool
 	set     *recorder // nil: the handler's metadata is not recorded
 	reply   any
@@ -229,7 +233,6 @@ func (e *execution) run(ctx context.Context) (once.Answer, error) {
 	return once.Answer{Value: value, Unreplayable: k.Unreplayable}, nil
 }
 
-// encode returns the encoding of k.
 func (e *execution) encode(k *Kept) ([]byte, error) {
 	block := encodeMetadata(e.metadata, k.Header, k.Trailer)
 	switch {
@@ -241,10 +244,10 @@ func (e *execution) encode(k *Kept) ([]byte, error) {
 	return encodeFailure(headOf(block), k.Status.Proto(), e.limit) // Proto returns a copy
 }
 
-// withdrawn reports whether the handler's error is marked by once.Withdraw, or the
-// handler was not reached because an inner rule refused the call. That rule can belong
-// to this interceptor or to an inner interceptor. A refusal by an inner interceptor
-// does not count if code in between has read the attempt and may have acted on it.
+// withdrawn reports whether the handler's error is marked by once.Withdraw, or an inner
+// rule refused the call. That rule can belong to this interceptor or to an inner
+// interceptor. A refusal by an inner interceptor does not count if code in between has
+// read the attempt.
 func (e *execution) withdrawn(ctx context.Context) bool {
 	if e.c.refused {
 		return true
@@ -269,8 +272,8 @@ func (e *notDone) Unwrap() error { return e.error }
 
 func (e *notDone) GRPCStatus() *status.Status { return e.status }
 
-// lasting returns the status that is sent, and reports whether it is a result of the
-// handler's work that can be stored.
+// lasting returns the sent status, and reports whether it is a result of the handler's
+// work that can be stored.
 func (e *execution) lasting(ctx context.Context, failure error) (*status.Status, bool) {
 	if failure == nil {
 		return status.New(codes.OK, ""), true
@@ -288,7 +291,6 @@ func (e *execution) lasting(ctx context.Context, failure error) (*status.Status,
 	return s, s.Code() != codes.OK
 }
 
-// errNotKept is the reason for not storing a reply.
 var errNotKept = errors.New("grpcmw: KeepIf does not store the reply")
 
 // unclear returns failure, or errNotKept if failure is nil. If the handler's progress
@@ -322,7 +324,6 @@ func (e *execution) detach(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// replay replays a stored response.
 func (m *idempotent) replay(ctx context.Context, c *call, value []byte) (any, error) {
 	a, err := decodeAnswer(value)
 	if err != nil {
@@ -353,7 +354,6 @@ func (m *idempotent) inspect(to *method) []error {
 	return to.try(ask...)
 }
 
-// errStream reports that a stream has no response that could be stored.
 const errStream = setupError("Idempotent cannot be applied to a stream")
 
 // onceRefusal returns the refusal of a call that gets neither a run nor a replay.

@@ -16,14 +16,15 @@ import (
 // response itself. After any other error the status is INTERNAL, and the error's text
 // is not part of the response.
 //
-// The result is one part of the key, without control characters, or several parts with
-// U+001F between them, as Join makes them: parts "a" and "b" under the name "order"
-// lock core.Key("order", "a", "b").
+// The result is one part of the key, without control characters. Or it has several
+// parts with U+001F between them, as Join makes them. The parts "a" and "b" under the
+// name "order" lock core.Key("order", "a", "b").
 //
 // A KeyFunc runs before the lock is acquired. The function gets the incoming context,
 // the full method ("/package.Service/Method"), and the request. On a stream of many
-// messages from the client, req is nil, because there is no request yet. If the KeyFunc
-// then returns "" without an error, it is called again with the first message.
+// messages from the client, req is nil until a rule has received the first message. If
+// the KeyFunc then returns "" without an error, it is called again with the first
+// message.
 type KeyFunc func(ctx context.Context, fullMethod string, req any) (string, error)
 
 // Metadata takes the key from the call's metadata. name has to be present exactly once,
@@ -47,10 +48,10 @@ func Metadata(name string) KeyFunc {
 	}
 }
 
-// Join combines several keys into one key with distinct parts: Join(Field("a"),
-// Metadata("b")) under the name "x" locks core.Key("x", a, b). The returned KeyFunc
-// fails with the error of the first part that fails. Join panics if there are no parts,
-// or if a part is nil.
+// Join combines several keys into one key with distinct parts. For example,
+// Join(Field("a"), Metadata("b")) under the name "x" locks core.Key("x", a, b). The
+// returned KeyFunc fails with the error of the first part that fails. Join panics if
+// there are no parts, or if a part is nil.
 func Join(parts ...KeyFunc) KeyFunc {
 	if len(parts) == 0 {
 		panic("grpcmw: Join without parts")
@@ -72,12 +73,11 @@ func Join(parts ...KeyFunc) KeyFunc {
 	}
 }
 
-// sourceOf returns a source of this kind in a call.
 func sourceOf(kind string) keys.Source { return keys.Source{Adapter: "grpcmw", Kind: kind} }
 
-// hexadecimal encodes value as a part of a key, in hexadecimal digits. If value is too
-// long, hexadecimal encodes one byte more than a part can have, so Part refuses the
-// result.
+// hexadecimal encodes value as a part of a key, in hexadecimal digits. Of a value that
+// is too long, hexadecimal encodes one byte more than a part can have. Part then
+// refuses the result.
 func hexadecimal(s keys.Source, value []byte) (string, error) {
 	const most = 256 // in 512 digits
 	return s.Part(hex.EncodeToString(value[:min(len(value), most+1)]))

@@ -46,7 +46,7 @@ func TestMetadata(t *testing.T) {
 func TestJoin(t *testing.T) {
 	t.Parallel()
 
-	t.Run("parts", func(t *testing.T) {
+	t.Run("joined parts", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		s.open(on(Orders_Pay_FullMethodName, grpcmw.Lock(s.Locker, "x", grpcmw.Join(grpcmw.Metadata("a"), grpcmw.Join(grpcmw.Field("id"), grpcmw.Field("i64"))))))

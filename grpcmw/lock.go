@@ -12,10 +12,10 @@ import (
 
 // Lock returns a rule that runs calls under a lock. It locks core.Key(name, key), or
 // core.Key(name, parts...) if Join made the key. The option Also adds further keys.
-// Lock makes one attempt, unless Acquire(core.Wait(d)) sets a wait. If the lock is not
-// acquired, the handler does not run, and the call is refused as described in the
-// package documentation. With FailOpen, the handler runs without the lock if the store
-// is unavailable.
+// Lock makes one attempt, unless Acquire(core.Wait(d)) sets a wait. Without the lock,
+// the handler does not run. The call is then refused, as the package documentation
+// describes. With FailOpen, the handler runs without the lock if the store is
+// unavailable.
 //
 // The handler runs under the lease's context, which is derived from the call's own
 // context. The lock is released when the handler has returned or panicked, before the
@@ -26,9 +26,9 @@ import (
 // An inner rule or handler that acquires the same key, with the lease's context and the
 // same store, re-enters the lock. A Lock also applies to a method without side effects.
 //
-// Lock panics if l or key is nil, if name is not of the form [A-Za-z0-9._-]+ or has
-// more than 64 bytes, if an option is nil or not for Lock, or if an acquire option is
-// not allowed.
+// Lock panics if l or key is nil, or if name is not of the form [A-Za-z0-9._-]+ or has
+// more than 64 bytes. It also panics for an option that is nil or not for Lock, and for
+// an acquire option that is not allowed or that the store's CheckClaim refuses.
 func Lock(l *core.Locker, name string, key KeyFunc, opts ...Option) Rule {
 	switch err := keys.CheckName(name); {
 	case l == nil:
@@ -83,7 +83,6 @@ func (m *lock) serve(ctx context.Context, c *call, next int) (any, error) {
 	return c.run(lease.Context(), next)
 }
 
-// find returns the keys to lock.
 func (m *lock) find(ctx context.Context, c *call) (key string, also []string, err error) {
 	one := func(f KeyFunc) (string, error) {
 		value, err := c.ask(ctx, f)

@@ -129,7 +129,7 @@ func TestLock(t *testing.T) {
 		}
 	})
 
-	t.Run("handler's response stands", func(t *testing.T) {
+	t.Run("response of the handler stands", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		s.OnPay = func(context.Context, *Order) (*Receipt, error) {
@@ -174,7 +174,7 @@ func TestHandlerUnderLock(t *testing.T) {
 	})
 
 	for name, inside := range map[string]bool{"outside": false, "inside": true} {
-		t.Run("panic, recovering "+name, func(t *testing.T) { // hazard 50
+		t.Run("panic recovering "+name, func(t *testing.T) { // hazard 50
 			t.Parallel()
 			s := newShop(t)
 			recovering := func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (_ any, err error) {

@@ -14,11 +14,10 @@ import (
 	"github.com/lockkit/lockkit/core/keys"
 )
 
-// Option is a setting of one rule. A value that is not allowed causes a panic, and so does
-// an option of another kind of rule.
+// Option is a setting of one rule. A value that is not allowed causes a panic, and so
+// does an option of another kind of rule.
 type Option func(*config)
 
-// kind is the kind of rule to which an option applies.
 type kind string
 
 const (
@@ -26,7 +25,6 @@ const (
 	forIdempotent kind = "Idempotent"
 )
 
-// config holds the options of one rule.
 type config struct {
 	acquire []core.AcquireOption
 	also    []KeyFunc
@@ -90,8 +88,8 @@ func Also(keys ...KeyFunc) Option {
 }
 
 // FailOpen lets a Lock's calls run without the lock if the store is unavailable. By
-// default such calls get UNAVAILABLE. Even with FailOpen, calls are refused if the lock
-// is busy, if an outer lock was lost, or if the Locker is closed. In the handler,
+// default such calls get UNAVAILABLE. FailOpen does not apply to a busy lock, a lost
+// outer lock, a closed Locker, or a call that is canceled or timed out. In the handler,
 // core.Unlocked(ctx) reports whether the handler runs without the lock. Each call
 // without the lock notifies the Locker's observer of core.RanUnlocked. If the store has
 // granted the lock and its reply was lost, the grant is released in the background.
@@ -105,9 +103,10 @@ func FailOpen() Option {
 	}
 }
 
-// Render replaces the response to a refused call. The default is Refusal.Status. When
-// render is called, the trailer with the pause before the next try is set. If render
-// returns nil or OK, Render has no effect. Render panics if render is nil.
+// Render replaces the response to a refused call. The default is Refusal.Status. The
+// status of a KeyFunc's error is not replaced. The trailer with the pause before the
+// next try is set before render is called. If render returns nil or OK, Render has no
+// effect. Render panics if render is nil.
 func Render(render func(ctx context.Context, r Refusal) *status.Status) Option {
 	if render == nil {
 		panic("grpcmw: Render: the function is nil")
@@ -116,8 +115,9 @@ func Render(render func(ctx context.Context, r Refusal) *status.Status) Option {
 }
 
 // Skip lets calls for which skip returns true run without the rule. On a stream of many
-// messages from the client, req is nil. If an idempotency key is optional, let skip
-// check the call's metadata. Skip panics if skip is nil.
+// messages from the client, req is nil, unless an outer rule has received the first
+// message. If an idempotency key is optional, let skip check the call's metadata. Skip
+// panics if skip is nil.
 func Skip(skip func(ctx context.Context, fullMethod string, req any) bool) Option {
 	if skip == nil {
 		panic("grpcmw: Skip: the function is nil")
@@ -143,16 +143,16 @@ func Key(key KeyFunc) Option {
 type Kept struct {
 	// Method is the full method.
 	Method string
-	// Reply is the handler's reply, or nil if the handler returned an error. It must not be
-	// changed.
+	// Reply is the handler's reply. It has no meaning if the handler returned an error.
+	// It must not be changed.
 	Reply any
 	// Status is the status that the client gets: OK if the handler returned a reply.
 	Status *status.Status
 	// Header and Trailer are copies of the metadata that the handler has set.
 	Header, Trailer metadata.MD
-	// Unreplayable reports that the response cannot be replayed: it is larger than
-	// AnswerLimit, its metadata to store is larger than 64 KiB, or the type of its
-	// reply is not registered. If KeepIf returns true, a later call is refused with
+	// Unreplayable reports that the response cannot be replayed. The reason is a size
+	// above AnswerLimit, more than 64 KiB of metadata to store, or a reply of an
+	// unregistered type. If KeepIf returns true, a later call is refused with
 	// FAILED_PRECONDITION, and not run again.
 	Unreplayable bool
 	// ByDefault reports whether the response is stored without a KeepIf.
@@ -162,25 +162,25 @@ type Kept struct {
 // KeepIf sets which responses of a handler Idempotent stores and replays. By default it
 // stores the responses that a repetition would get again: replies, and errors with the
 // codes INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, FAILED_PRECONDITION and
-// OUT_OF_RANGE. A response that is not stored is sent, and a repetition of the call
-// runs the handler as a further attempt. A service whose replies report failures can
-// use
+// OUT_OF_RANGE. Other responses are sent and not stored. A repetition of the call then
+// runs the handler as a further attempt, unless once.AtMostOnce prevents it. A service
+// whose replies report failures can use
 //
 //	grpcmw.KeepIf(func(k grpcmw.Kept) bool {
 //		r, ok := k.Reply.(*pb.Receipt)
 //		return k.ByDefault && !(ok && r.GetCode() == 503)
 //	})
 //
-// An error without a status counts as the status that the server sends for it: UNKNOWN,
-// or CANCELLED or DEADLINE_EXCEEDED for a context's error. If work may be done before
-// an error, store the error too:
+// An error without a status counts as UNKNOWN. A context's error counts as CANCELLED or
+// DEADLINE_EXCEEDED. If work may be done before an error, store the error too:
 //
 //	grpcmw.KeepIf(func(grpcmw.Kept) bool { return true })
 //
 // Idempotent calls keep once for each response, when the handler has returned and
-// before anything is stored. If keep panics, nothing is stored, the panic continues,
-// and with once.AtMostOnce the call does not run again. keep must be safe for
-// concurrent use.
+// before anything is stored. For a response that the handler commits, Commit calls keep
+// instead. If keep panics, the panic continues and nothing is stored. With
+// once.AtMostOnce the call then does not run again. keep must be safe for concurrent
+// use.
 //
 // Some responses are never stored, and keep is not called for them:
 //
@@ -202,10 +202,9 @@ func KeepIf(keep func(k Kept) bool) Option {
 	}
 }
 
-// KeepMetadata makes Idempotent store headers and trailers that the handler sets, by
-// their names, and set them again in a replay. By default Idempotent stores no
-// metadata. Values of names that end in "-bin" can be any bytes. Several calls of
-// KeepMetadata add up.
+// KeepMetadata names headers and trailers of the handler. Idempotent stores them, and
+// sets them again in a replay. By default Idempotent stores no metadata. Values of
+// names that end in "-bin" can be any bytes. Several calls of KeepMetadata add up.
 //
 //	grpcmw.KeepMetadata("location", "x-http-code")
 //
@@ -246,10 +245,9 @@ func isDeterministic(s *status.Status) bool {
 	return false
 }
 
-// Fingerprint sets the parts of a request that have to be the same when its key is used
-// again, in addition to the method. The default is the whole request. Fingerprint is
-// for clients that change a repeated request, for example by including the time of
-// sending:
+// Fingerprint sets the parts that have to be the same in all requests under one key, in
+// addition to the method. The default is the whole request. Fingerprint is for clients
+// that change a repeated request, for example by including the time of sending:
 //
 //	grpcmw.Fingerprint(grpcmw.Join(grpcmw.Field("order"), grpcmw.Field("amount")))
 //
@@ -266,8 +264,8 @@ func Fingerprint(of KeyFunc) Option {
 }
 
 // AnswerLimit sets the maximum size of an encoded response that Idempotent stores, in
-// bytes. The default is 256 KiB. A larger response is sent, and the same call is then
-// refused with FAILED_PRECONDITION: it is neither replayed nor run again. AnswerLimit
+// bytes. The default is 256 KiB. A larger response that KeepIf accepts is sent. The
+// same call is then refused with FAILED_PRECONDITION, and not run again. AnswerLimit
 // panics if n is not positive.
 func AnswerLimit(n int) Option {
 	if n <= 0 {
@@ -295,12 +293,12 @@ func CallName(name string) Option {
 }
 
 // Detached lets handlers under Idempotent continue when the client disconnects or the
-// call's deadline passes, so that the response is stored when the client repeats the
-// call. The context of such a handler is canceled only if the lease of the run or an
-// outer lease is lost, or if the Locker of that lease is closed. After the client has
-// disconnected, the loss of an outer lease no longer cancels the context, so put Lock
-// inside Idempotent. Nothing else stops a handler that hangs, so the handler needs its
-// own time-outs.
+// call's deadline passes. A repeated call can then get the stored response. The context
+// of such a handler is canceled only by the loss of the run's lease or of an outer
+// lease, or by the closing of that lease's Locker. After the client has disconnected,
+// the loss of an outer lease no longer cancels the context. So put Lock inside
+// Idempotent. Nothing else stops a handler that hangs, so the handler needs its own
+// time-outs.
 func Detached() Option {
 	return func(g *config) {
 		g.is("Detached", forIdempotent)
@@ -308,7 +306,6 @@ func Detached() Option {
 	}
 }
 
-// configure applies the options of a rule.
 func configure(rule string, k kind, opts []Option) config {
 	g := config{
 		render:   func(_ context.Context, r Refusal) *status.Status { return r.Status() },

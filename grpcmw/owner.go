@@ -20,7 +20,7 @@ const maxOwner = 4096 // the length of an owner of a hundred keys
 // under the context of that lease.
 //
 // The owner is a secret: during the hold, anyone who knows the owner can join the hold.
-// The owner is in the metadata "lockkit-owner" of every call that the interceptor
+// The owner is in the metadata "lockkit-owner" of the calls that the interceptor
 // covers. So name the methods with Methods, use TLS, and keep that metadata out of
 // logs. A hold whose owner was sent is not passed on to another lease of the same
 // process.
@@ -28,11 +28,11 @@ func SendOwner() ClientOption {
 	return func(g *client) { g.owner = true }
 }
 
-// TakeOwner makes the Lock join the hold of the caller, if the call was made with
-// SendOwner and the hold has the key in the same store. The handler then runs at the
-// same time as the caller's handler, with the same fencing token. The key is free when
-// both handlers have returned. If the owner does not hold the key, or no longer holds
-// it, the key is acquired as without an owner.
+// TakeOwner makes the Lock join the hold of a caller with SendOwner. The hold has to
+// have the key in the same store. The handler then runs at the same time as the
+// caller's handler, with the same fencing token. The key is free when both handlers
+// have returned. If the owner does not hold the key, the key is acquired as without an
+// owner.
 //
 // All simultaneous calls that the caller makes under one lease join the hold. Such
 // calls do not exclude each other, and a repetition does not exclude its first try. To

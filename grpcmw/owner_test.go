@@ -31,7 +31,6 @@ type pair struct {
 	owners         []string // texts that must not appear anywhere
 }
 
-// logged records the lines of an observer.
 type logged struct {
 	mu sync.Mutex
 	bytes.Buffer
@@ -105,7 +104,6 @@ func (p *pair) replay(id string, owners ...string) reply {
 
 var send = []grpcmw.ClientOption{grpcmw.SendOwner()}
 
-// inMemory returns shops that share a store.
 func inMemory(t *testing.T) func(opts ...core.Option) *shop {
 	first := newShop(t)
 	return func(opts ...core.Option) *shop {

@@ -35,7 +35,7 @@ func TestOnRedis(t *testing.T) {
 		"calls to Redis":              roundTrips,
 		"handler that was cut off":    cutOff, // hazard 58
 		"three kinds of clients":      threeClients,
-		"owners": func(t *testing.T, server *testserver.Redis) {
+		"owners travel": func(t *testing.T, server *testserver.Redis) {
 			ownersTravel(t, func(opts ...core.Option) *shop { return newReplica(t, server.Addr, opts...) })
 		},
 		"fifty duplicates at once": duplicates,
@@ -58,7 +58,7 @@ func newReplica(t *testing.T, addr string, opts ...core.Option) *shop {
 	return newShopOn(t, store, opts...)
 }
 
-// bank charges orders, with a naive ledger in Redis: it reads the ledger before a
+// bank charges orders, with a naive ledger in Redis. It reads the ledger before a
 // charge, and writes the ledger afterwards. Two simultaneous calls for one order charge
 // twice.
 type bank struct{ db *redis.Client }
@@ -167,8 +167,8 @@ func roundTrips(t *testing.T, server *testserver.Redis) {
 	count("a replay", 1, func() { ask(t.Context(), s.Client.Refund, &Order{Id: "7"}, key, "trip1").Is(t, "no lease") })
 }
 
-// cutOff runs a call at a replica that loses its Redis while the handler runs, and
-// repeats the call at another replica.
+// cutOff runs a call at a replica that loses its Redis during the run. It then repeats
+// the call at another replica.
 func cutOff(t *testing.T, server *testserver.Redis) {
 	proxy := testserver.NewRedisProxy(t, server.Addr)
 	cut, other, inside, finish := newReplica(t, proxy.Addr), newReplica(t, server.Addr), make(chan struct{}), make(chan struct{})
@@ -266,7 +266,6 @@ func duplicates(t *testing.T, server *testserver.Redis) {
 	}
 }
 
-// TestRedisDown tests calls while Redis is down.
 func TestRedisDown(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)

@@ -20,20 +20,34 @@ import (
 	"github.com/lockkit/lockkit/grpcmw/internal/bridge"
 )
 
-// Domain is the domain of the ErrorInfo in every refusal of this package.
+// Domain is the domain of the ErrorInfo in Refusal.Status.
 const Domain = "github.com/lockkit/lockkit"
 
-// The reasons in the ErrorInfo of refusals.
+// The reasons in the ErrorInfo of refusals, each with the code of its status.
+//
+//   - ReasonBusy (ABORTED): another call holds the lock.
+//   - ReasonTimeout (DEADLINE_EXCEEDED, CANCELLED): the call timed out or was canceled
+//     before the handler began.
+//   - ReasonUnavailable (UNAVAILABLE): the store is unavailable, the Locker closed, or
+//     an outer lock lost.
+//   - ReasonKeyInvalid (INVALID_ARGUMENT): the key is missing, ambiguous or not allowed.
+//   - ReasonFailed (INTERNAL): a KeyFunc failed, or the rules are wrong.
+//   - ReasonInProgress (ABORTED): the first call with this key is in progress.
+//   - ReasonMismatch (FAILED_PRECONDITION): the key was used for another request.
+//   - ReasonIndeterminate (FAILED_PRECONDITION): the outcome of the first call is
+//     unknown, and it is not run again.
+//   - ReasonUnreplayable (FAILED_PRECONDITION): the call was carried out, but its reply
+//     was not stored.
 const (
-	ReasonBusy          = "LOCK_BUSY"                 // ABORTED: another call holds the lock
-	ReasonTimeout       = "LOCK_TIMEOUT"              // DEADLINE_EXCEEDED, CANCELLED: the call timed out or was canceled before the handler began
-	ReasonUnavailable   = "LOCK_UNAVAILABLE"          // UNAVAILABLE: the store is unavailable, the Locker closed, or an outer lock lost
-	ReasonKeyInvalid    = "KEY_INVALID"               // INVALID_ARGUMENT: the key is missing, ambiguous or not allowed
-	ReasonFailed        = "LOCK_FAILED"               // INTERNAL: a KeyFunc failed, or the rules are wrong
-	ReasonInProgress    = "IDEMPOTENCY_IN_PROGRESS"   // ABORTED: the first call with this key is in progress
-	ReasonMismatch      = "IDEMPOTENCY_KEY_REUSED"    // FAILED_PRECONDITION: the key was used for another request
-	ReasonIndeterminate = "IDEMPOTENCY_INDETERMINATE" // FAILED_PRECONDITION: the outcome of the first call is unknown, and it is not run again
-	ReasonUnreplayable  = "IDEMPOTENCY_UNREPLAYABLE"  // FAILED_PRECONDITION: the call was carried out, but its reply was not stored
+	ReasonBusy          = "LOCK_BUSY"
+	ReasonTimeout       = "LOCK_TIMEOUT"
+	ReasonUnavailable   = "LOCK_UNAVAILABLE"
+	ReasonKeyInvalid    = "KEY_INVALID"
+	ReasonFailed        = "LOCK_FAILED"
+	ReasonInProgress    = "IDEMPOTENCY_IN_PROGRESS"
+	ReasonMismatch      = "IDEMPOTENCY_KEY_REUSED"
+	ReasonIndeterminate = "IDEMPOTENCY_INDETERMINATE"
+	ReasonUnreplayable  = "IDEMPOTENCY_UNREPLAYABLE"
 )
 
 // Never is the RetryAfter of a Refusal if a repetition is useless.
@@ -51,8 +65,8 @@ type Refusal struct {
 	Message string // the problem, for people
 	Method  string // the full method
 	Lock    string // the rule's name
-	// RetryAfter is the time for which the client should wait before it repeats the
-	// call: 0 if the time is unknown, Never if a repetition is useless.
+	// RetryAfter is the client's pause before it repeats the call. It is 0 if the pause
+	// is unknown, and Never if a repetition is useless.
 	RetryAfter time.Duration
 	// Err is the reason. It is not part of the response, because a KeyFunc's error can
 	// contain anything.
@@ -114,7 +128,8 @@ func (g *config) refuse(ctx context.Context, r Refusal) error {
 	return &refused{s, r.Err}
 }
 
-// statusOf returns the status that is sent for err, the error of a KeyFunc or of the stream.
+// statusOf returns the status that is sent for err, the error of a KeyFunc or of the
+// stream.
 func statusOf(ctx context.Context, err error) (*status.Status, bool) {
 	stream := grpc.ServerTransportStreamFromContext(ctx)
 	for r, ok := stream.(*recorder); ok; r, ok = stream.(*recorder) {
@@ -140,8 +155,7 @@ func (r Refusal) pushBack(ctx context.Context) {
 func ceilMillis(d time.Duration) int64 { return int64((d + time.Millisecond - 1) / time.Millisecond) }
 
 // pause returns the pause until the next try, for a store's hint of 0 or more. Clients
-// wait for exactly that time, so clients that were refused together must get different
-// pauses.
+// wait for that time, so clients that were refused together must get different pauses.
 func pause(hint time.Duration) time.Duration {
 	d := defaultPause
 	if hint > 0 {
@@ -150,7 +164,6 @@ func pause(hint time.Duration) time.Duration {
 	return d/4 + rand.N(d*3/4)
 }
 
-// keyRefusal returns the refusal for the error of a KeyFunc.
 func keyRefusal(c *call, lock string, err error) Refusal {
 	r := Refusal{Method: c.name, Lock: lock, Err: err}
 	var own *keys.Error
@@ -168,7 +181,6 @@ func keyRefusal(c *call, lock string, err error) Refusal {
 	return r
 }
 
-// acquireRefusal returns the refusal for a lock that was not acquired.
 func acquireRefusal(ctx context.Context, c *call, lock string, err error) Refusal {
 	r := Refusal{Method: c.name, Lock: lock, Err: err}
 	var busy *core.BusyError
@@ -185,8 +197,8 @@ func acquireRefusal(ctx context.Context, c *call, lock string, err error) Refusa
 	return r
 }
 
-// storeRefusal returns the refusal of a call whose context is done, whose store did not
-// answer, whose outer lease is lost, or whose Locker is closed.
+// storeRefusal returns the refusal of a call with a done context, an unavailable store,
+// a lost outer lease or a closed Locker.
 func storeRefusal(ctx context.Context, c *call, lock string, err error) Refusal {
 	r := Refusal{Method: c.name, Lock: lock, Err: err}
 	if end := ctx.Err(); end != nil && !errors.Is(err, core.ErrLost) && !errors.Is(err, core.ErrClosed) {

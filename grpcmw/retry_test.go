@@ -49,7 +49,7 @@ func (a *arrivals) option() grpc.ServerOption {
 func TestRetriesOfGRPC(t *testing.T) {
 	t.Parallel()
 
-	t.Run("grpc-go's own retry policy", func(t *testing.T) {
+	t.Run("retry policy of grpc-go", func(t *testing.T) {
 		t.Parallel()
 		s, seen := newShop(t), arrivals{}
 		s.open(on(Orders_Pay_FullMethodName, s.Lock()), seen.option())
@@ -172,14 +172,15 @@ const gateway = "grpcgateway-idempotency-key"
 
 func TestGateway(t *testing.T) {
 	t.Parallel()
-	t.Run("quoted key and grpc-gateway's name", func(t *testing.T) {
+	t.Run("quoted key and gateway name", func(t *testing.T) {
 		t.Parallel()
 		s, runs := newShop(t), atomic.Int64{}
 		s.OnPay = counting(&runs)
 		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.Runs(), grpcmw.AnyCaller())))
 		for _, md := range [][]string{
 			{key, "a"}, {key, `"a"`}, {gateway, "a"}, {gateway, `"a"`}, {key, "a", gateway, "a"}, {key, "a", gateway, `"a"`}, {key, `"a"`, gateway, "a"},
-			{key, " a "}, {key, ` "a" `}, {gateway, "  a"}, {key, "a ", gateway, ` "a"`}, // a proxy may strip these blanks
+			// A proxy may strip these blanks.
+			{key, " a "}, {key, ` "a" `}, {gateway, "  a"}, {key, "a ", gateway, ` "a"`},
 		} {
 			s.Call("5", md...).Is(t, "run 1")
 		}

@@ -58,8 +58,8 @@ func ServerOptions(r Rules) []grpc.ServerOption {
 // Mount the interceptor inside interceptors that can refuse a call without a lock, such
 // as authentication and rate limits. An interceptor that turns panics into errors can
 // be outside or inside, because locks are released in both cases. An outer interceptor
-// must not send headers before the response. Otherwise clients do not repeat calls
-// automatically.
+// must not send headers before the response. Otherwise grpc-go's own retry policy does
+// not repeat calls.
 //
 // UnaryServerInterceptor panics if a method is not of the form
 // "/package.Service/Method" or has no rules, or if a rule is nil. Later changes of r
@@ -76,7 +76,6 @@ func UnaryServerInterceptor(r Rules) grpc.UnaryServerInterceptor {
 	}
 }
 
-// method describes a method, with its rules.
 type method struct {
 	name   string // the full name
 	rules  []Rule
@@ -86,7 +85,6 @@ type method struct {
 	stream bool                     // a stream according to its .proto or the server
 }
 
-// call is one call of a method that has rules.
 type call struct {
 	*method
 	req     any // nil until a stream has a message

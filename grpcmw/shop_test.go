@@ -72,14 +72,11 @@ type shop struct {
 	listen func(net.Listener) net.Listener
 }
 
-// newShop returns a shop with a store in memory. Its methods respond with the key of
-// their lease.
 func newShop(t *testing.T, opts ...core.Option) *shop {
 	t.Helper()
 	return &shop{Shop: answers.NewShop(t, nil, opts...)}
 }
 
-// newShopOn returns a shop on the test's store.
 func newShopOn(t *testing.T, store core.Store, opts ...core.Option) *shop {
 	t.Helper()
 	return &shop{Shop: answers.NewShopOn(t, store, opts...)}

@@ -18,12 +18,12 @@ import (
 // panicked. When the client disconnects, the handler's context is canceled, and its
 // receives and sends fail. The lock is released when the handler returns.
 //
-// If the key is in the request, the first message is received before the handler runs,
-// and the handler receives it again. On a stream of many messages from the client, that
-// means that the client has to send first. A stream that the client closes without a
-// message is refused.
+// If the key is in the request, the first message is received before the handler runs.
+// The handler then receives it again. On a stream of many messages from the client,
+// that means that the client has to send first. A stream that the client closes without
+// a message is refused.
 //
-// When the lease is lost, the handler's context is canceled and its next receive fails
+// When the lease is lost, the handler's context is canceled. Its next receive fails
 // with ABORTED, so the handler gets no further message. A receive that is already
 // waiting continues to wait for its message. Even then, everything that the handler
 // sends or returns reaches the client.
@@ -63,7 +63,6 @@ type stream struct {
 	head proto.Message
 }
 
-// first receives the first message.
 func (s *stream) first(c *call) error {
 	if c.input == nil {
 		return setupError("the messages of " + c.name + " are not registered, so no key can be found in them")

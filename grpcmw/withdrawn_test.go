@@ -19,14 +19,13 @@ import (
 	"github.com/lockkit/lockkit/grpcmw"
 )
 
-// attemptOf is a handler that responds with its attempt.
 func attemptOf(ctx context.Context, _ *Order) (*Receipt, error) {
 	n, _ := once.AttemptFromContext(ctx)
 	return &Receipt{Text: fmt.Sprint("attempt ", n)}, nil
 }
 
-// TestRefusedInside checks an outer Idempotent with inner rules that refuse calls, on Redis
-// (hazard 59).
+// TestRefusedInside checks an outer Idempotent with inner rules that refuse calls, on
+// Redis (hazard 59).
 func TestRefusedInside(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -36,7 +35,7 @@ func TestRefusedInside(t *testing.T) {
 			opts = append(opts, once.AtMostOnce())
 		}
 		run := func(name string, f func(t *testing.T, s *shop, id string)) {
-			t.Run(fmt.Sprintf("%s, %d options", name, len(opts)), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s %d options", name, len(opts)), func(t *testing.T) {
 				t.Parallel()
 				f(t, newReplica(t, server.Addr), strings.ReplaceAll(strings.ReplaceAll(fmt.Sprint(name, strict), " ", "-"), ",", ""))
 			})

@@ -140,7 +140,8 @@ func testAnswers(t *testing.T, mw framework) {
 
 	t.Run("client leaves while waiting", func(t *testing.T) {
 		t.Parallel()
-		for _, body := range []string{"", `{"id":5}`} { // the server notices that a client disconnects only after the body was read
+		// The server notices that a client disconnects only after the body was read.
+		for _, body := range []string{"", `{"id":5}`} {
 			s, status := mw.newSite(t), make(chan int, 1)
 			outer := func(c *gin.Context) {
 				c.Next()
@@ -258,7 +259,6 @@ func testAnswers(t *testing.T, mw framework) {
 
 func (s *site) storeFails(err error) { s.store.acquire.Store(&err) }
 
-// mustNotRun returns a handler that fails the test if it runs.
 func mustNotRun(t *testing.T) gin.HandlerFunc {
 	var runs atomic.Int32
 	t.Cleanup(func() {

@@ -19,7 +19,7 @@ func TestCallName(t *testing.T) { onEachKey(t, testCallName) }
 func testCallName(t *testing.T, mw framework) {
 	t.Parallel()
 
-	t.Run("names in events, errors and problems", func(t *testing.T) {
+	t.Run("names in events and problems", func(t *testing.T) {
 		t.Parallel()
 		var mu sync.Mutex
 		events := make(map[string]int)

@@ -18,11 +18,11 @@ import (
 // Check reports an engine whose middlewares cannot work. Call Check when e has all its
 // routes, before e serves. It fails with core.ErrInvalid if no route of e has a path
 // parameter that a Param names. The error lists all such parameters. It also fails if
-// e.ContextWithFallback is false, which is gin's default, and the program has made a
-// Lock or an Idempotent. Work to which a handler passes c itself is then not canceled
-// when the lock is lost, and does not find the lease. If such work acquires the same
-// key, it waits for the lock of its own request. Check does not see a later change of
-// the field.
+// e.ContextWithFallback is false and the program has made a Lock or an Idempotent.
+// gin's default is false. Work with c itself as its context is then not canceled when
+// the lock is lost, and does not find the lease. If such work acquires the same key, it
+// waits for the lock of its own request. Check does not see a later change of
+// ContextWithFallback.
 //
 // gin does not report the middlewares of a route, so Check has these limits:
 //

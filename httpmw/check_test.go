@@ -90,8 +90,8 @@ func TestCheck_ContextWithFallback(t *testing.T) {
 	}
 }
 
-// TestGinContextAsContext checks handlers that pass c itself to Locker.Do, in an engine
-// with ContextWithFallback. Check reports engines without it.
+// TestGinContextAsContext checks handlers that use c itself as a context, in an engine
+// with ContextWithFallback.
 func TestGinContextAsContext(t *testing.T) {
 	t.Parallel()
 	s := onGin.newSite(t)
@@ -148,7 +148,7 @@ func TestMisused(t *testing.T) { onEachKey(t, testMisused) }
 func testMisused(t *testing.T, mw framework) {
 	t.Parallel()
 
-	t.Run("core.Misused once per middleware", func(t *testing.T) {
+	t.Run("Misused once per middleware", func(t *testing.T) {
 		t.Parallel()
 		var mu sync.Mutex
 		var events []core.Event

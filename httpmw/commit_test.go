@@ -16,7 +16,6 @@ import (
 	"github.com/lockkit/lockkit/httpmw/stdmw"
 )
 
-// commit calls httpmw.Commit or stdmw.Commit, according to mw.
 func (mw framework) commit(c *gin.Context, tx once.Saver) error {
 	if mw.pkg != "stdmw" {
 		return httpmw.Commit(c, tx)
@@ -111,7 +110,7 @@ func testCommit(t *testing.T, mw framework) {
 	}
 }
 
-// TestCommit_HeadersAlone checks that a status and headers that are set before Commit
+// TestCommit_HeadersAlone checks a status and headers that are set before Commit. They
 // are sent, even if no body was written.
 func TestCommit_HeadersAlone(t *testing.T) { onEachKey(t, testCommitHeadersAlone) }
 
@@ -197,7 +196,6 @@ func testCommitRefused(t *testing.T, mw framework) {
 }
 
 // leading is the writer of an inner middleware, for example a compressing middleware.
-// Unwrap returns the wrapped writer.
 type leading struct{ gin.ResponseWriter }
 
 func (l leading) Unwrap() http.ResponseWriter { return l.ResponseWriter }

@@ -24,7 +24,6 @@ import (
 )
 
 // byHand returns a handler that makes the same calls to the store as the middleware.
-// The handler digests the request's body, and stores the body of its response.
 func byHand(o *once.Once) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		data, err := io.ReadAll(c.Request.Body)
@@ -45,7 +44,6 @@ func byHand(o *once.Once) gin.HandlerFunc {
 	}
 }
 
-// cached responds with the body that the middleware has read.
 func cached(c *gin.Context) {
 	data, _ := c.Get(gin.BodyBytesKey)
 	c.Data(http.StatusOK, "text/plain", data.([]byte))
@@ -86,14 +84,14 @@ func ask(tb testing.TB, h http.Handler, key, body string) {
 	}
 }
 
-// TestAllocations checks that the middleware's additional allocations, compared with
-// hand-written code, grow neither with the number of requests nor with the body.
+// TestAllocations limits the middleware's additional allocations, compared with
+// hand-written code. The limit is the same for short and long bodies.
 func TestAllocations(t *testing.T) {
 	made := services(t, func() core.Store { return memstore.New() })
 	n := 0
 	measure := func(h http.Handler, size int, replay bool) float64 {
 		body := strings.Repeat("x", size)
-		return testing.AllocsPerRun(200, func() {
+		return testing.AllocsPerRun(50, func() {
 			if !replay {
 				n++
 			}
@@ -105,7 +103,7 @@ func TestAllocations(t *testing.T) {
 		replay bool
 		most   float64
 	}{{"first run", false, 32}, {"replay", true, 20}} {
-		for _, size := range []int{10, 1 << 10, 64 << 10} {
+		for _, size := range []int{10, 1 << 10, 16 << 10} {
 			n += 1000
 			extra := measure(made["middleware"], size, c.replay) - measure(made["by hand"], size, c.replay)
 			t.Logf("%s, %d bytes: %.0f allocations more than by hand", c.name, size, extra)
@@ -117,7 +115,7 @@ func TestAllocations(t *testing.T) {
 }
 
 // BenchmarkIdempotent compares the two services on a real Redis, without HTTP
-// connections. It reports medians and their ratio.
+// connections.
 func BenchmarkIdempotent(b *testing.B) {
 	server := testserver.StartRedis(b)
 	made := services(b, func() core.Store {
@@ -129,13 +127,14 @@ func BenchmarkIdempotent(b *testing.B) {
 		return store
 	})
 	for what, key := range map[string]func(i int) string{
-		"first run": func(i int) string { return strconv.Itoa(i) },
-		"replay":    func(int) string { return "replay" },
+		"first run":  func(i int) string { return strconv.Itoa(i) },
+		"one replay": func(int) string { return "replay" },
 	} {
 		b.Run(what, func(b *testing.B) {
 			took := make(map[string][]time.Duration)
 			for i := 0; b.Loop(); i++ {
-				for name, h := range made { // alternately, so that both services run under the same load
+				// The services run alternately, so that both run under the same load.
+				for name, h := range made {
 					start := time.Now()
 					ask(b, h, name[:2]+key(i), `{"amount":5}`)
 					took[name] = append(took[name], time.Since(start))

@@ -33,7 +33,7 @@ var briefly = once.Acquire(core.TTL(2 * time.Second))
 // TestCrash checks a process that dies after its charge and before its response was
 // stored. It covers hazard 59.
 func TestCrash(t *testing.T) {
-	crashes := tally.AllTrials(10)
+	crashes := max(1, tally.AllTrials(30)/3)
 	onEach(t, func(t *testing.T, mw framework) { testCrash(t, mw, crashes) })
 }
 
@@ -43,7 +43,7 @@ func testCrash(t *testing.T, mw framework, crashes int) {
 	db := testclient.Redis(t, server.Addr)
 	for policy, opts := range map[string][]once.Option{"again": nil, "at most once": {once.AtMostOnce()}} {
 		for i := range crashes {
-			t.Run(fmt.Sprintf("%s, crash %d", policy, i+1), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s crash %d", policy, i+1), func(t *testing.T) {
 				t.Parallel()
 				key := fmt.Sprintf("%s-%d", policy[:2], i)
 				died := newDying(t, mw, server.Addr)
@@ -80,8 +80,6 @@ func testCrash(t *testing.T, mw framework, crashes int) {
 	}
 }
 
-// charge makes a charge under the request's key, and returns the number of charges so
-// far.
 func charge(c *gin.Context, db *redis.Client) int64 {
 	return db.Incr(context.WithoutCancel(c.Request.Context()), "charges:"+c.GetHeader("Idempotency-Key")).Val()
 }

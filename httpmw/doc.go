@@ -16,12 +16,12 @@
 //
 // By default, a *gin.Context that is used as a context is never done and has no lease.
 // The engine's ContextWithFallback changes that. Without ContextWithFallback, a query
-// to which the handler passes c continues after the loss of the lock, and a
-// locker.Do(c, …) for the same key waits for the lock of its own request. Without
-// core.Wait and core.MaxHold, that locker.Do and the handler then never return, even if
-// the client disconnects. [Check] reports an engine without ContextWithFallback. If the
-// lock is lost, the client still gets the handler's response, even a 200. So check the
-// context before you commit.
+// to which the handler passes c continues after the loss of the lock. A locker.Do(c, …)
+// for the same key waits for the lock of its own request. Without core.Wait and
+// core.MaxHold, that locker.Do and the handler then never return, even if the client
+// disconnects. [Check] reports an engine without ContextWithFallback. If the lock is
+// lost, the client still gets the handler's response, even a 200. So check the context
+// before you commit.
 //
 // Code outside HTTP locks the same order with core.Key:
 //
@@ -70,43 +70,41 @@
 //     the handler has withdrawn the run, as described below, the corrected request can
 //     use the key.
 //   - If Idempotent itself refuses a request, nothing is stored. A refusal by an inner
-//     Lock is not stored either, whatever its status: neither a 400 for a missing key
-//     nor a 409 for a busy lock.
+//     Lock is not stored either, whatever its status.
 //
-// Package httpretry has a transport for net/http clients. The transport follows these
-// rules.
+// Package httpretry has a transport for net/http clients that follows these rules.
 //
 // A client that builds its request again often writes the same content in another form.
 // Idempotent ignores some differences: the boundary of a multipart body, the escapes
 // and the order of differently named fields in a URL-encoded form and in the query, the
 // parameters of the media type, and chunking of the body. A multipart body of at most
 // 1,000 parts is compared by the headers and the content of its parts, in their order.
-// Any other body is compared byte by byte. So another order of JSON fields, other
-// blanks, or another time in a gzip header make another request. [Fingerprint] names
-// the fields to compare instead. A middleware that decompresses bodies belongs outside
-// Idempotent.
+// Any other body, except a URL-encoded form, is compared byte by byte. So another order
+// of JSON fields, other blanks, or another time in a gzip header make another request.
+// [Fingerprint] names the fields to compare instead. A middleware that decompresses
+// bodies belongs outside Idempotent.
 //
-// In a handler, [once.AttemptFromContext] returns the number of the attempt. If the
-// number is greater than 1, an earlier run of the request died, or its response was not
-// stored. The handler can then ask the bank before it charges, or send an idempotency
-// key to the bank.
+// In a handler, [once.AttemptFromContext] returns the number of the attempt. A number
+// greater than 1 means that an earlier run of the request began and stored no response.
+// The handler can then ask the bank before it charges, or send an idempotency key to
+// the bank.
 //
 // Sometimes a handler cannot know whether it had its effect, for example because the
 // bank timed out. Under once.AtMostOnce, such a handler calls c.Error with an error
 // that matches once.ErrIndeterminate. The request then does not run again, even if its
 // response is not stored.
 //
-// A handler that refuses an invalid request before it has done anything can leave the
-// key free for a corrected request. It responds with 400 or more, and calls c.Error
-// with an error that [once.Withdraw] has marked:
+// A handler may refuse an invalid request before it has done anything. It can then
+// leave the key free for a corrected request. For that it responds with 400 or more,
+// and calls c.Error with an error that [once.Withdraw] has marked:
 //
 //	_ = c.Error(once.Withdraw(err))
 //	c.JSON(http.StatusUnprocessableEntity, gin.H{"error": err.Error()})
 //
 // Without Withdraw such a response is stored, and another request under the key is
-// refused with 422. [KeepIf] cannot replace Withdraw. A run whose response is not
-// stored may have had an effect, so under its key only the same request can run again.
-// A validation that is mounted outside Idempotent needs neither Withdraw nor KeepIf.
+// refused with 422. [KeepIf] cannot replace Withdraw. A run without a stored response
+// may have had an effect. So under its key only the same request can run again. A
+// validation that is mounted outside Idempotent needs neither Withdraw nor KeepIf.
 //
 // The errors in c.Errors and the state of a context affect which responses are stored:
 //
@@ -127,9 +125,9 @@
 //
 // # Services that call each other
 //
-// Within its scope, a key is valid for all services whose runs are in the same store.
-// If a handler passes its client's Idempotency-Key on to another such service in the
-// same scope, each call gets 409, because the key is in progress. [AnyCaller] is one
+// Within its scope, a key is valid for all services whose runs are in the same store. A
+// handler may pass its client's Idempotency-Key on to another such service in the same
+// scope. Each call then gets 409, because the key is in progress. [AnyCaller] is one
 // scope for all services. So put the name of each service into its scope:
 //
 //	billing := func(*gin.Context) (string, error) { return "billing", nil }
@@ -141,13 +139,14 @@
 //
 // # Keys
 //
-// [Param], [Query], [Header], [Form] and [JSON] take one value from the request,
-// exactly as it was sent: "42" and "042" are two keys. If the handler accepts several
-// spellings of the same ID, write a [KeyFunc] that returns the same key for all of
-// them. A request with an ambiguous key is refused, because the handler might read
-// another value. A key is ambiguous if its parameter, header, form field or JSON field
-// is repeated, if the names of two JSON fields differ only in case, or if JSON is sent
-// under another content type. [Join] makes a key of several values.
+// [Param], [Query], [Header], [Form] and [JSON] take one value from the request, and do
+// not normalize it. For example, "42" and "042" are two keys. For an ID with several
+// accepted spellings, write a [KeyFunc] that returns the same key for all of them. A
+// request with an ambiguous key is refused, because the handler might read another
+// value. A key is ambiguous if its parameter, header, form field or JSON field is
+// repeated. A JSON field also counts as repeated if another field's name differs only
+// in case. A key is also ambiguous if JSON is sent under another content type. [Join]
+// makes a key of several values.
 //
 // At start-up, [Check] reports a parameter that no route has. If Check cannot see such
 // a mistake, the first request notifies the Locker's observer of core.Misused, once for
@@ -174,20 +173,20 @@
 //	409  idempotency-indeterminate  a run's outcome is unknown, and AtMostOnce rules out another
 //	413  body-too-large             the body is longer than BodyLimit
 //	503  idempotency-timeout        the request timed out while it waited
-//	503  idempotency-unavailable    the store is unavailable, or the Locker closed
+//	503  idempotency-unavailable    store unavailable, Locker closed, or outer lock lost
 //	503  idempotency-uncommitted    the response passed to Commit is not known to be committed
 //	500  idempotency-failed         a KeyFunc failed, Commit misused, or a stored response broken
 //
-// Flushes are held back for at most a second. A response that is complete within this
-// second, and no longer than AnswerLimit, is stored. A response that continues after
-// this second, or that is a text/event-stream, is a stream.
+// Flushes are held back for at most a second after the first flush. A response that is
+// complete by then, and no longer than AnswerLimit, is stored. A response that
+// continues after this second, or that is a text/event-stream, is a stream.
 //
 // The type of a problem is one of these words, appended to a base that [ProblemBase]
 // sets. The default base is the address of PROBLEMS.md, which describes the right
 // reaction to each problem. If the base is an http or https URL, a Link header has the
 // type too. A problem has two members that RFC 9457 does not define. "lock" is the name
 // of the Lock, or the CallName of the Idempotent. "retry_after_ms" is present if the
-// client can repeat the request; the header Retry-After has the same time in whole
+// client can repeat the request. The header Retry-After has the same time in whole
 // seconds. No refusal contains a key, an owner or a token. [Render] replaces the form
 // of refusals.
 //
@@ -196,7 +195,7 @@
 //
 // The reasons of refusals with status 500 and above are added to c.Errors. Contention
 // is never added, because it needs no alert. If a client disconnects while its request
-// waits, no response is written; the status for the access log is 499.
+// waits, no response is written. The status for the access log is then 499.
 //
 // # Order
 //
@@ -212,20 +211,21 @@
 // chunked body is gone.
 //
 // A middleware that replaces the body, for example to decompress or decrypt it, has to
-// be outside Idempotent, and outside a Lock whose key is in the body. Otherwise the
-// middleware has to set gin.BodyBytesKey too. Lock and Idempotent store the body that
-// they read under this key, and ShouldBindBodyWith prefers the stored body.
+// be outside Idempotent. It also has to be outside a Lock whose key is in the body.
+// Otherwise the middleware has to set gin.BodyBytesKey too. Lock and Idempotent store
+// the body that they read under this key, and ShouldBindBodyWith prefers the stored
+// body.
 //
 // A middleware that replaces the writer, for example to compress, tag or sign the
 // response, can be outside or inside. An outer writer gets the calls that the handler
 // made, for the first response and for a replay. A replay has no flushes.
 //
 // Lock and Idempotent can be mounted in either order. With Idempotent outside, a
-// repeated request gets its response without the lock, and a request that the Lock
-// refuses does not count as an attempt. With Lock outside, a repeated request gets 409
-// while any other request has the lock. If one Idempotent is inside another, such as on
-// a route and on its group, the two Idempotents need different scopes. In the same
-// scope, the inner Idempotent would find the request in progress.
+// repeated request gets its response without the lock. A refusal by the Lock then does
+// not count as an attempt. With Lock outside, a repeated request gets 409 while any
+// other request has the lock. If one Idempotent is inside another, such as on a route
+// and on its group, the two Idempotents need different scopes. In the same scope, the
+// inner Idempotent would find the request in progress.
 //
 // Mount Lock and Idempotent on routes rather than on the engine. On the engine, Lock
 // and Idempotent also get requests that match no route. Such a request without a key

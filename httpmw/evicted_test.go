@@ -19,7 +19,7 @@ func TestLateAnswer(t *testing.T) { onEachKey(t, testLateAnswer) }
 
 func testLateAnswer(t *testing.T, mw framework) {
 	t.Parallel()
-	for policy, opts := range map[string][]once.Option{"": nil, ", with AtMostOnce": {once.AtMostOnce()}} {
+	for policy, opts := range map[string][]once.Option{"": nil, " with AtMostOnce": {once.AtMostOnce()}} {
 		serve := func(t *testing.T, meanwhile func(s *site), seen ...core.Option) (first, next *site) {
 			first, next = mw.newSite(t, seen...), mw.newSite(t)
 			second, err := core.New(first.store)

@@ -41,7 +41,8 @@ func ExampleLock() {
 func ExampleIdempotent() {
 	locker, _ := core.New(memstore.New()) // in production a store that all replicas share
 	runs, _ := once.New(locker)
-	customer := func(c *gin.Context) (string, error) { return c.GetHeader("X-Customer"), nil } // set by your authentication middleware
+	// Your authentication middleware sets the header.
+	customer := func(c *gin.Context) (string, error) { return c.GetHeader("X-Customer"), nil }
 	charges := 0
 	router := gin.New()
 	router.POST("/orders/:id/pay", httpmw.Idempotent(runs, customer), func(c *gin.Context) {

@@ -33,8 +33,6 @@ func (o *opened) want(t *testing.T, n int32) {
 	}
 }
 
-// fill responds with the key of its lease, and reports whether it runs without the
-// lock.
 func fill(c *gin.Context) {
 	key, unlocked := "no lease", core.Unlocked(c.Request.Context())
 	if lease, ok := core.LeaseFromContext(c.Request.Context()); ok {
@@ -182,9 +180,8 @@ func testFailOpen(t *testing.T, mw framework) {
 	})
 }
 
-// TestFailOpenOnRedis checks FailOpen with three faulty servers: a Redis that is
-// stopped, a Redis that does not answer, and a Redis that executes a command after the
-// caller has given up.
+// TestFailOpenOnRedis checks FailOpen with a Redis that is frozen or killed, with lost
+// replies and with late requests.
 func TestFailOpenOnRedis(t *testing.T) { onEach(t, testFailOpenOnRedis) }
 
 func testFailOpenOnRedis(t *testing.T, mw framework) {
@@ -232,7 +229,8 @@ func testFailOpenOnRedis(t *testing.T, mw framework) {
 			s.GET("/:id", mw.Lock(s.locker, "order", mw.Param("id"), mw.FailOpen()), fill)
 			other.GET("/:id", mw.Lock(other.locker, "order", mw.Param("id"), mw.FailOpen()), fill)
 			releases := testserver.Match{Script: "release"}
-			s.send("GET", "/5", "").is(t, locked) // from now on the server knows the scripts, so an acquire is one request
+			// From now on the server knows the scripts, so an acquire is one request.
+			s.send("GET", "/5", "").is(t, locked)
 			before := proxy.Count(releases)
 			fault := proxy.Inject(testserver.Match{Script: "acquire", Times: -1}, action)
 			s.send("GET", "/5", "").is(t, unlocked)
@@ -243,7 +241,8 @@ func testFailOpenOnRedis(t *testing.T, mw framework) {
 			proxy.Remove(fault)
 			eventually(t, "another replica gets the lock", func() bool {
 				r := other.send("GET", "/5", "")
-				if r.status == http.StatusConflict { // the lock is not free yet, and FailOpen does not apply to a busy lock
+				// The lock is not free yet, and FailOpen does not apply to a busy lock.
+				if r.status == http.StatusConflict {
 					return false
 				}
 				r.is(t, locked)

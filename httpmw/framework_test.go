@@ -3,6 +3,7 @@ package httpmw_test
 import (
 	"context"
 	"net/http"
+	"sync"
 	"testing"
 
 	"github.com/gin-gonic/gin"
@@ -108,8 +109,7 @@ func (t renamed) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.RoundTripper.RoundTrip(r)
 }
 
-// ofGin skips the test unless mw is httpmw. A test of gin's routes, writer or context
-// values calls it.
+// ofGin skips the test unless mw is httpmw.
 func (mw framework) ofGin(t *testing.T) {
 	t.Helper()
 	if mw.pkg != onGin.pkg {
@@ -202,7 +202,7 @@ var onNetHTTP = framework{
 
 var onError = stdmw.OnError(func(r *http.Request, err error) { _ = ginOf(r).Error(err) })
 
-// ginKey is the context key of an engine's gin context, for net/http.
+// ginKey is the key of the gin context in the context of a request.
 type ginKey struct{}
 
 func ginOf(r *http.Request) *gin.Context { return r.Context().Value(ginKey{}).(*gin.Context) }
@@ -296,15 +296,16 @@ func (w committing) WriteHeader(status int) {
 	}
 }
 
-// chosen wraps gin's own writer. It records whether a status was set that is not
-// written yet.
+// chosen wraps gin's own writer, and records whether a status was set.
 type chosen struct {
 	gin.ResponseWriter
 	chosen bool
 }
 
+var anyEngine = sync.OnceValue(func() *gin.Engine { return gin.New() })
+
 func ginWriter(w http.ResponseWriter) *chosen {
-	return &chosen{ResponseWriter: gin.CreateTestContextOnly(w, gin.New()).Writer}
+	return &chosen{ResponseWriter: gin.CreateTestContextOnly(w, anyEngine()).Writer}
 }
 
 func (w *chosen) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -15,9 +15,8 @@ import (
 	"github.com/lockkit/lockkit/httpmw"
 )
 
-// FuzzForm checks that the key of a form is the single value that a handler finds, or
-// that the form has no key. The handler must find the value after the middleware has
-// read the form.
+// FuzzForm checks that the key of a form is the single value that a handler finds after
+// the middleware. Other forms have no key.
 func FuzzForm(f *testing.F) {
 	const multipart = "multipart/form-data; boundary=b"
 	for _, body := range []string{

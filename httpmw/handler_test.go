@@ -22,7 +22,7 @@ func TestHandlerUnderLock(t *testing.T) { onEach(t, testHandlerUnderLock) }
 func testHandlerUnderLock(t *testing.T, mw framework) {
 	t.Parallel()
 
-	t.Run("client leaves, handler returns", func(t *testing.T) {
+	t.Run("client leaves and handler returns", func(t *testing.T) {
 		t.Parallel()
 		s, inside, ended := mw.newSite(t), make(chan struct{}), make(chan error, 1)
 		s.POST("/:id", mw.Lock(s.locker, "order", mw.Param("id")), func(c *gin.Context) {
@@ -51,7 +51,7 @@ func testHandlerUnderLock(t *testing.T, mw framework) {
 		eventually(t, "the key is free", func() bool { return s.isFree("order:5") })
 	})
 
-	t.Run("client leaves, handler works on", func(t *testing.T) {
+	t.Run("client leaves and handler works", func(t *testing.T) {
 		t.Parallel()
 		s, inside, finish := mw.newSite(t), make(chan struct{}), make(chan struct{})
 		s.GET("/:id", mw.Lock(s.locker, "order", mw.Param("id")), func(c *gin.Context) {
@@ -117,7 +117,7 @@ func testHandlerUnderLock(t *testing.T, mw framework) {
 		pushed.none(t)
 	})
 
-	t.Run("handler's response stands", func(t *testing.T) {
+	t.Run("response of the handler stands", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		s.GET("/:id", mw.Lock(s.locker, "order", mw.Param("id")), func(c *gin.Context) {

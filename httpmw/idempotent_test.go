@@ -16,12 +16,10 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
-// counted is a handler that responds with 201 and the number of its runs.
 func counted(runs *atomic.Int32) gin.HandlerFunc {
 	return func(c *gin.Context) { c.String(http.StatusCreated, "run %d", runs.Add(1)) }
 }
 
-// isReplay reports whether r is marked as a replay.
 func (r reply) isReplay() bool { return r.header.Get("Idempotent-Replayed") == "true" }
 
 func TestIdempotent(t *testing.T) { onEachKey(t, testIdempotent) }
@@ -78,8 +76,8 @@ func testIdempotent(t *testing.T, mw framework) {
 		s, runs := mw.newSite(t), atomic.Int32{}
 		scope := mw.Join(mw.Header("X-Tenant"), mw.Header("X-User"))
 		s.POST("/", mw.Idempotent(s.runs(), scope), counted(&runs))
-		// These callers must all have different scopes, although some of them are equal
-		// when their parts are joined, with or without a ":".
+		// These callers must all have different scopes. Some of them are equal when
+		// their parts are joined, with or without a ":".
 		callers := [][2]string{{"a", "b"}, {"ab", "c"}, {"a", "bc"}, {"a:b", "c"}, {"a", "b:c"}, {"a%3Ab", "c"}, {"b", "a"}, {"ä", "{}"}}
 		for i, caller := range callers {
 			r := s.pay("k", "/", "body", "X-Tenant", caller[0], "X-User", caller[1])
@@ -163,7 +161,7 @@ func testIdempotent(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("retention", func(t *testing.T) {
+	t.Run("retention of a response", func(t *testing.T) {
 		t.Parallel()
 		s, runs := mw.newSite(t), atomic.Int32{}
 		s.POST("/", mw.Idempotent(s.runs(once.Retain(50*time.Millisecond)), mw.AnyCaller()), counted(&runs))
@@ -206,7 +204,7 @@ func fifty(t *testing.T, waits bool, opts []once.Option, sites ...*site) {
 			if ran.Add(1) == 1 {
 				close(inside)
 			}
-			for range requests / 2 { // until half of the other requests were refused
+			for range requests / 2 { // until half of the requests were refused
 				if !waits {
 					within(t, "the others are answered", answered)
 				}

@@ -15,19 +15,23 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // TestIdempotentOnRedis tests services that store their responses in a redis-server.
-func TestIdempotentOnRedis(t *testing.T) { onEach(t, testIdempotentOnRedis) }
+func TestIdempotentOnRedis(t *testing.T) {
+	largest := tally.AllTrials(20) << 19 // bytes
+	onEach(t, func(t *testing.T, mw framework) { testIdempotentOnRedis(t, mw, largest) })
+}
 
-func testIdempotentOnRedis(t *testing.T, mw framework) {
+func testIdempotentOnRedis(t *testing.T, mw framework, largest int) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 
 	for name, wait := range map[string]time.Duration{"at once": 0, "with a wait": soon} {
-		t.Run("fifty duplicates at three replicas, "+name, func(t *testing.T) {
+		t.Run("duplicates at three replicas "+name, func(t *testing.T) {
 			t.Parallel()
 			server := testserver.StartRedis(t)
 			opts := []once.Option{once.Acquire(core.Wait(wait))}
@@ -69,7 +73,7 @@ func testIdempotentOnRedis(t *testing.T, mw framework) {
 			}
 			c.Data(http.StatusOK, "application/octet-stream", data)
 		})
-		for _, size := range []int{0, 1 << 20, 10 << 20} {
+		for _, size := range []int{0, 100 << 10, largest} {
 			key, body := fmt.Sprintf("size-%d", size), strings.Repeat("0123456789abcdef", size/16)
 			for i := range 2 {
 				if r := s.pay(key, "/echo", body); r.status != http.StatusOK || r.body != body || r.isReplay() != (i > 0) {

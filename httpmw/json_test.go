@@ -70,7 +70,7 @@ func testJSON(t *testing.T, mw framework) {
 	}
 
 	// Order IDs above 2^53 do not share a lock. 123 and "123" do.
-	t.Run("IDs above 2^53", func(t *testing.T) {
+	t.Run("IDs beyond floats", func(t *testing.T) {
 		t.Parallel()
 		s, inside, finish := mw.newSite(t), make(chan string), make(chan struct{})
 		s.POST("/pay", mw.Lock(s.locker, "order", mw.JSON("order.id")), func(c *gin.Context) {

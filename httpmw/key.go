@@ -11,9 +11,9 @@ import (
 // the request is wrong. After an http.MaxBytesError the response is 413, and after any
 // other error 500. The error's text is not part of the response.
 //
-// The result is one part of the key, without control characters, or several parts with
-// U+001F between them, as Join makes them: parts "a" and "b" under the name "order"
-// lock core.Key("order", "a", "b").
+// The result is one part of the key, without control characters. Or it has several
+// parts with U+001F between them, as Join makes them. The parts "a" and "b" under the
+// name "order" lock core.Key("order", "a", "b").
 //
 // A KeyFunc runs before the lock is acquired. To read the body in a KeyFunc, use JSON
 // or Form, or read c.Request.Body and replace it by a body with the same data.
@@ -33,7 +33,7 @@ func found(s guard.Source) KeyFunc {
 }
 
 // Param takes the key from a path parameter, such as "id" of "/orders/:id/pay". On a
-// route without that parameter every request gets 500, and the first request notifies
+// route without that parameter every request gets 500. The first such request notifies
 // the observer of core.Misused; see Check. Param panics if name is empty.
 func Param(name string) KeyFunc {
 	s := pkg.Path(name, func(c guard.Carrier) (value, route string, ok bool) {
@@ -66,28 +66,28 @@ func Form(name string) KeyFunc { return found(pkg.Form(name)) }
 // nested objects: "order.id". path cannot name a field with a dot or a bracket in its
 // name, a field named "$" or "*", or an element of an array.
 //
-// The field has to be a string or an integer; the integer 123 and the string "123" are
+// The field has to be a string or an integer. The integer 123 and the string "123" are
 // the same key. Integers of any size stay distinct. Integers written as 1e2 or 1.0 are
 // refused, as are null, true, false, arrays and objects. The body has to be one valid
 // JSON text, sent as JSON or without a content type. Names have to match exactly. A
-// name must not be present twice, even in another case, because decoders differ in the
-// field that they take.
+// name must not be present twice, even in another case. Decoders differ in the field
+// that they take.
 //
 // The whole body is read, up to the middleware's BodyLimit, and the handler can read it
 // again, with every binder of gin. JSON panics if path is not a list of names with dots
-// between them: "$.id" and "items[0].id" belong to other path languages.
+// between them. For example, "$.id" and "items[0].id" belong to other path languages.
 func JSON(path string) KeyFunc { return found(pkg.JSON(path)) }
 
-// Join combines several keys into one key with distinct parts: Join(Param("a"),
-// Param("b")) under the name "x" locks core.Key("x", a, b). The returned KeyFunc fails
-// with the error of the first part that fails. Join panics if there are no parts, or if
-// a part is nil.
+// Join combines several keys into one key with distinct parts. For example,
+// Join(Param("a"), Param("b")) under the name "x" locks core.Key("x", a, b). The
+// returned KeyFunc fails with the error of the first part that fails. Join panics if
+// there are no parts, or if a part is nil.
 func Join(parts ...KeyFunc) KeyFunc { return guard.Join(pkg, parts) }
 
 // AnyCaller returns a scope for services that have one caller, or cannot distinguish
 // their callers. Any client that has a key gets the key's response. All services of a
 // store share this scope. If one service passes its client's key on to another, put the
-// service's name into each scope, as the documentation of httpmw shows.
+// service's name into each scope; see the documentation of httpmw.
 func AnyCaller() KeyFunc {
 	return func(*gin.Context) (string, error) { return "any", nil }
 }

@@ -42,7 +42,7 @@ func testKeySources(t *testing.T, mw framework) {
 		{name: "a query parameter that is missing", key: mw.Query("order"), path: "/r/1?Order=1", detail: `query parameter "order" is missing`},
 		{name: "a query parameter that is empty", key: mw.Query("order"), path: "/r/1?order", detail: "is empty"},
 		{name: "a query parameter that is repeated", key: mw.Query("order"), path: "/r/1?order=1&order=2", detail: "is there more than once"},
-		{name: "query parameter repeated, same value", key: mw.Query("order"), path: "/r/1?order=1&order=1", detail: "is there more than once"},
+		{name: "query parameter and value repeated", key: mw.Query("order"), path: "/r/1?order=1&order=1", detail: "is there more than once"},
 		{name: "a query that is malformed", key: mw.Query("order"), path: "/r/1?order=1&order=%zz", detail: "Query is malformed"},
 
 		{name: "a header", key: mw.Header("x-order"), path: "/r/1", header: []string{"X-Order", " 42 "}, want: "order:42"},
@@ -59,8 +59,8 @@ func testKeySources(t *testing.T, mw framework) {
 		{name: "a key that is too long", key: mw.Query("order"), path: "/r/1?order=" + strings.Repeat("k", 512), detail: "Key is too long"},
 
 		{name: "a function that finds nothing", key: plain(""), path: "/r/1", detail: "Key is empty."},
-		{name: "a function's control character", key: plain("a\nb"), path: "/r/1", detail: "Key contains a control character."},
-		{name: "a function's parts", key: twoParts, path: "/r/1?a=x&b=y", want: core.Key("order", "x", "y")},
+		{name: "control character of a function", key: plain("a\nb"), path: "/r/1", detail: "Key contains a control character."},
+		{name: "parts of a function", key: twoParts, path: "/r/1?a=x&b=y", want: core.Key("order", "x", "y")},
 
 		{name: "a join", key: mw.Join(mw.Query("a"), mw.Query("b")), path: "/r/1?a=x&b=y", want: core.Key("order", "x", "y")},
 		{name: "a join with colons in front", key: mw.Join(mw.Query("a"), mw.Query("b")), path: "/r/1?a=a:b&b=c", want: core.Key("order", "a:b", "c")},

@@ -32,7 +32,7 @@ func testKeyFrom(t *testing.T, mw framework) {
 		{name: "a field of the body", key: mw.JSON("payment.request_id"), body: `{"payment":{"request_id":7}}`},
 		{name: "a field of a form", key: mw.Form("request"), body: "request=7", header: []string{"Content-Type", form}},
 		{name: "a query parameter", key: mw.Query("request"), path: "?request=7"},
-		{name: "parts", key: mw.Join(mw.Query("a"), mw.Query("b")), path: "?a=1&b=2"},
+		{name: "joined parts", key: mw.Join(mw.Query("a"), mw.Query("b")), path: "?a=1&b=2"},
 		{name: "the longest key", key: mw.Query("a"), path: "?a=" + long},
 
 		{name: "no header", key: mw.Header("webhook-id"), header: []string{"Idempotency-Key", "k"}, detail: `Header "webhook-id" is missing.`},
@@ -40,7 +40,7 @@ func testKeyFrom(t *testing.T, mw framework) {
 		{name: "two headers", key: mw.Header("webhook-id"), header: []string{"Webhook-Id", "a", "Webhook-Id", "a"}, detail: `Header "webhook-id" is there more than once.`},
 		{name: "null", key: mw.JSON("id"), body: `{"id":null}`, detail: `JSON field "id" is neither a string nor an integer.`},
 		{name: "a part less", key: mw.Join(mw.Query("a"), mw.Query("b")), path: "?a=1", detail: `Query parameter "b" is missing.`},
-		{name: "nothing", key: func(*gin.Context) (string, error) { return "", nil }, detail: "Idempotency key is missing."},
+		{name: "an empty key", key: func(*gin.Context) (string, error) { return "", nil }, detail: "Idempotency key is missing."},
 		{name: "a control character", key: mw.Query("a"), path: "?a=1%1f2", detail: `Query parameter "a" contains a control character.`},
 		{name: "the separator", key: mw.Query("a"), path: "?a=1%E2%90%9F2", detail: "Idempotency key contains U+241F."},
 		{name: "parts that are too long", key: mw.Join(mw.Query("a"), mw.Query("b")), path: "?b=2&a=" + long, detail: "Idempotency key is too long, 512 bytes are allowed."},
@@ -179,7 +179,7 @@ func testOptional(t *testing.T, mw framework) {
 		{name: "a field in another case", key: mw.JSON("key"), body: `{"Key":"k","key":"k"}`},
 		{name: "no part", key: mw.Join(mw.AnyCaller(), mw.Header("webhook-id")), runs: 2},
 		{name: "one part of two", key: mw.Join(mw.Header("a"), mw.Header("b")), header: []string{"b", "1"}, runs: 2},
-		{name: "nothing", key: func(*gin.Context) (string, error) { return "", nil }, runs: 2},
+		{name: "an empty key", key: func(*gin.Context) (string, error) { return "", nil }, runs: 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

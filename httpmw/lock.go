@@ -11,26 +11,26 @@ import (
 // Lock returns a middleware that runs the handlers after it under a lock. It locks
 // core.Key(name, key), or core.Key(name, parts...) if Join made the key. The option
 // Also adds further keys. Lock makes one attempt, unless Acquire(core.Wait(d)) sets a
-// wait. If the lock is not acquired, the request is aborted and refused as described in
-// the package documentation, and no handler after the middleware runs. See FailOpen for
-// the exception.
+// wait. Without the lock, no handler after the middleware runs. The request is then
+// aborted and refused, as the package documentation describes. See FailOpen for the
+// exception.
 //
 // Inner handlers find the lease's context in c.Request. The lease's context is derived
 // from the request's own context. Outer handlers see the unchanged request. The lock is
 // released when the inner handlers have returned or panicked. A short response is still
-// in the server's buffer at that time, so the lock is usually free when the client gets
-// the response. If the store is unavailable, the release can take about 3 seconds. The
-// lock does not cover goroutines that a handler has started and not awaited.
+// in the server's buffer at that time, so the client usually gets it after the release.
+// If the store is unavailable, the release can take about 3 seconds. The lock does not
+// cover goroutines that a handler has started and not awaited.
 //
 // An inner middleware or handler that acquires the same key, with the context of
 // c.Request and the same store, re-enters the lock. With another context, the inner
 // acquire waits for the lock of its own request. Unless the engine has
 // ContextWithFallback, c is such another context; see Check.
 //
-// Lock panics if l or key is nil, if name is not of the form [A-Za-z0-9._-]+ or has
-// more than 64 bytes, if an option is nil or not for Lock, or if an acquire option is
-// not allowed. The returned handler is safe for concurrent use and has no state between
-// requests.
+// Lock panics if l or key is nil, or if name is not of the form [A-Za-z0-9._-]+ or has
+// more than 64 bytes. It also panics for an option that is nil or not for Lock, and for
+// an acquire option that is not allowed or that the store's CheckClaim refuses. The
+// returned handler is safe for concurrent use and has no state between requests.
 func Lock(l *core.Locker, name string, key KeyFunc, opts ...Option) gin.HandlerFunc {
 	m := guard.NewLock(pkg, l, name, key.inner(), withReport(opts))
 	asked.add(anyMiddleware)
@@ -52,15 +52,14 @@ func Lock(l *core.Locker, name string, key KeyFunc, opts ...Option) gin.HandlerF
 //
 // By default POST and PATCH are covered, and requests of other methods pass; see
 // Methods. Two requests are the same if they have the same method, path, query, media
-// type and body; see Fingerprint. The path is taken from the request that gin gets, so
-// behind an http.StripPrefix the prefix does not count. The whole body is read, up to
-// BodyLimit, and the handler can read it again.
+// type and body; see Fingerprint. The path is taken from gin's request. So behind an
+// http.StripPrefix the prefix does not count. The whole body is read, up to BodyLimit,
+// and the handler can read it again.
 //
 // The handler's response is held back until it is stored. If storing fails, the
-// response is sent anyway, after up to about 3 seconds. To send the response, Idempotent
-// makes the calls that the handler made. So an outer middleware that replaces the writer
-// gets the same calls as without Idempotent. These responses cannot be stored, and are
-// sent while the handler writes them:
+// response is sent anyway, after up to about 3 seconds. An outer middleware that
+// replaces the writer gets the calls that the handler made. These responses cannot be
+// stored, and are sent while the handler writes them:
 //
 //   - an event stream
 //   - a response that continues for more than a second after its first flush
@@ -80,8 +79,9 @@ func Lock(l *core.Locker, name string, key KeyFunc, opts ...Option) gin.HandlerF
 // once.New instead of Acquire. With core.Wait, a request waits for the response of a
 // request in progress.
 //
-// Idempotent panics if o or scope is nil, if o was not made by once.New, or if an
-// option is nil or not for Idempotent. The returned handler is safe for concurrent use.
+// Idempotent panics if o or scope is nil, or if o was not made by once.New. It also
+// panics for an option that is nil or not for Idempotent. The returned handler is safe
+// for concurrent use.
 func Idempotent(o *once.Once, scope KeyFunc, opts ...Option) gin.HandlerFunc {
 	m := guard.NewIdempotent(pkg, o, scope.inner(), withReport(opts))
 	asked.add(anyMiddleware)

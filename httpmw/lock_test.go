@@ -100,7 +100,7 @@ func testLockExcludes(t *testing.T, mw framework) {
 		wg.Wait()
 	})
 
-	t.Run("core.Key outside of HTTP", func(t *testing.T) {
+	t.Run("key outside of HTTP", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		s.POST("/orders/:id/pay", mw.Lock(s.locker, "order", mw.Param("id")), func(c *gin.Context) {
@@ -136,7 +136,7 @@ func testLockExcludes(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("locker's default wait is not used", func(t *testing.T) {
+	t.Run("default wait is not used", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t, core.WithDefaults(core.Wait(time.Hour)))
 		s.GET("/", mw.Lock(s.locker, "order", mw.Query("id")), ok)

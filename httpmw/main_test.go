@@ -1,11 +1,14 @@
 package httpmw_test
 
 import (
+	"flag"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
+	"runtime"
+	"strconv"
 	"testing"
 
 	"github.com/gin-gonic/gin"
@@ -13,7 +16,14 @@ import (
 	"go.uber.org/goleak"
 )
 
+// TestMain runs at least 4 tests at once, because most wait for time or for a server.
 func TestMain(m *testing.M) {
+	flag.Parse()
+	parallel := false
+	flag.Visit(func(f *flag.Flag) { parallel = parallel || f.Name == "test.parallel" })
+	if !parallel {
+		_ = flag.Set("test.parallel", strconv.Itoa(max(4, runtime.GOMAXPROCS(0))))
+	}
 	gin.SetMode(gin.TestMode)
 	gin.DefaultErrorWriter = io.Discard
 	logging.Disable() // Redis clients log every server that a test has stopped

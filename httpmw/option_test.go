@@ -108,7 +108,8 @@ func testOptions(t *testing.T, mw framework) {
 				path := []string{"/small", "/large", "/both", "/both-ways"}[i%4]
 				r := s.send("POST", path, `{"id":"`+string(rune('A'+i))+`","other":1,"more":2}`)
 				if path == "/large" {
-					if r.status != http.StatusOK && r.status != http.StatusConflict { // both share the other key
+					// Both share the other key.
+					if r.status != http.StatusOK && r.status != http.StatusConflict {
 						t.Errorf("%s: got %d %q", path, r.status, r.body)
 					}
 					return
@@ -179,7 +180,7 @@ func testBadArguments(t *testing.T, mw framework) {
 		"options that exclude each other": func() {
 			mw.Lock(l, "order", key, mw.Acquire(core.Shared()), mw.Acquire(core.Fenced()))
 		},
-		"options against the locker's defaults": func() {
+		"options against the defaults": func() {
 			mw.Lock(sharing, "order", key, mw.Acquire(core.Permits(1, 2)))
 		},
 		"a pace that is not allowed": func() {
@@ -219,7 +220,7 @@ func testBadArguments(t *testing.T, mw framework) {
 		for want, build := range map[string]func(){
 			"Lock: an option is nil":                    func() { mw.Lock(l, "order", key, nil) },
 			"(at most 64 bytes)":                        func() { mw.Lock(l, string(long), key) },
-			"TTL 1ms is out of range (100ms to":         func() { mw.Lock(l, "order", key, mw.Acquire(core.TTL(time.Millisecond))) },
+			"TTL 1 ms is out of range (100 ms to":       func() { mw.Lock(l, "order", key, mw.Acquire(core.TTL(time.Millisecond))) },
 			`ProblemBase: "http://[::1"`:                func() { mw.ProblemBase("http://[::1") },
 			`"post" is empty, safe or not in upper`:     func() { mw.Methods("post") },
 			`"set-cookie" is not a header name, or`:     func() { mw.KeepHeaders("set-cookie") },

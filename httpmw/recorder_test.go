@@ -14,15 +14,14 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// handlers has handlers, by name. Together they use every way to write a response that
-// can be stored.
+// handlers has handlers, by name. They write storable responses in different ways.
 var handlers = map[string]gin.HandlerFunc{
-	"JSON":       func(c *gin.Context) { c.JSON(http.StatusCreated, gin.H{"receipt": "r-1"}) },
-	"a string":   func(c *gin.Context) { c.String(http.StatusOK, "paid %d", 5) },
-	"data":       func(c *gin.Context) { c.Data(http.StatusOK, "application/pdf", []byte("%PDF\x00\xff")) },
-	"a redirect": func(c *gin.Context) { c.Redirect(http.StatusSeeOther, "/orders/5") },
-	"nothing":    func(*gin.Context) {},
-	"a status":   func(c *gin.Context) { c.Status(http.StatusAccepted) },
+	"JSON":        func(c *gin.Context) { c.JSON(http.StatusCreated, gin.H{"receipt": "r-1"}) },
+	"a string":    func(c *gin.Context) { c.String(http.StatusOK, "paid %d", 5) },
+	"binary data": func(c *gin.Context) { c.Data(http.StatusOK, "application/pdf", []byte("%PDF\x00\xff")) },
+	"a redirect":  func(c *gin.Context) { c.Redirect(http.StatusSeeOther, "/orders/5") },
+	"no response": func(*gin.Context) {},
+	"a status":    func(c *gin.Context) { c.Status(http.StatusAccepted) },
 	"a status at once": func(c *gin.Context) {
 		c.Status(http.StatusAccepted)
 		c.Writer.WriteHeaderNow()
@@ -42,11 +41,13 @@ var handlers = map[string]gin.HandlerFunc{
 	"an empty body":            func(c *gin.Context) { c.String(http.StatusOK, "") },
 	"a body without a type":    func(c *gin.Context) { _, _ = c.Writer.WriteString("<html>sniffed") },
 	"a body in pieces":         func(c *gin.Context) { inPieces(c.Writer) },
-	"a body by io.Copy":        func(c *gin.Context) { _, _ = io.Copy(c.Writer, strings.NewReader(strings.Repeat("x", 100<<10))) },
+	"a body by Copy":           func(c *gin.Context) { _, _ = io.Copy(c.Writer, strings.NewReader(strings.Repeat("x", 100<<10))) },
 	"a body by fmt":            func(c *gin.Context) { fmt.Fprintf(c.Writer, "%s-%d", "r", 1) },
 	"a body of announced size": func(c *gin.Context) { c.DataFromReader(200, 3, "text/plain", strings.NewReader("abc"), nil) },
 	"a body longer than announced": func(c *gin.Context) {
-		c.Header("Connection", "close") // net/http closes the connection, and the client must not send the next request on it
+		// net/http closes the connection, and the client must not send the next request
+		// on it.
+		c.Header("Connection", "close")
 		c.Header("Content-Length", "3")
 		_, _ = c.Writer.WriteString("abc")
 		if n, err := c.Writer.WriteString("de"); n != 0 || !errors.Is(err, http.ErrContentLength) {
@@ -115,8 +116,8 @@ func (u *upper) Write(data []byte) (int, error) {
 }
 
 // TestAnswers_Unchanged checks that the first response is the same as without the
-// middleware. The replay is the same too, except for the parts that must not be
-// replayed.
+// middleware. The replay has the same status, the same body and the same stored
+// headers.
 func TestAnswers_Unchanged(t *testing.T) { onEachKey(t, testAnswers_Unchanged) }
 
 func testAnswers_Unchanged(t *testing.T, mw framework) {
@@ -130,7 +131,8 @@ func testAnswers_Unchanged(t *testing.T, mw framework) {
 				c.Next()
 				said := fmt.Sprint(c.Writer.Status(), c.Writer.Written(), c.Writer.Size())
 				if mw.pkg != onGin.pkg {
-					said = fmt.Sprint(c.Writer.Status()) // net/http has sent the status, which gin's writer holds back
+					// net/http has sent the status, which gin's writer holds back.
+					said = fmt.Sprint(c.Writer.Status())
 				}
 				above <- said
 			}
@@ -173,7 +175,7 @@ func TestWriterInside(t *testing.T) { onEachKey(t, testWriterInside) }
 func testWriterInside(t *testing.T, mw framework) {
 	t.Parallel()
 
-	t.Run("handler's writer leads to gin's", func(t *testing.T) {
+	t.Run("writer leads to its original", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		above := func(c *gin.Context) {

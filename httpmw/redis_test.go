@@ -32,9 +32,9 @@ func testOnRedis(t *testing.T, mw framework) {
 	for name, run := range map[string]func(*testing.T, framework, *testserver.Redis){
 		"200 clicks at three replicas": clicksAtReplicas,
 		"clients leave":                clientsLeave, // hazard 47
-		"panic":                        panics,       // hazard 50
+		"handler panics":               panics,       // hazard 50
 		"deleted key":                  keyDeleted,   // hazard 38
-		"JSON numbers above 2^53":      bigNumbers,
+		"JSON numbers beyond floats":   bigNumbers,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -132,7 +132,7 @@ func clicksAtReplicas(t *testing.T, mw framework, server *testserver.Redis) {
 	}
 }
 
-// bank charges orders, with a naive ledger in Redis: it reads the ledger before a
+// bank charges orders, with a naive ledger in Redis. It reads the ledger before a
 // charge, and writes the ledger afterwards. Two simultaneous calls for one order charge
 // twice.
 type bank struct {
@@ -149,7 +149,8 @@ func (b *bank) pay(c *gin.Context) {
 	paid, err := b.db.Exists(ctx, "paid:"+id).Result()
 	if err == nil && paid == 0 {
 		if b.inside[n].most.Load() > 1 {
-			b.refused[n] <- struct{}{} // the second call should have been refused, and the first call waits for it
+			// The second call should have been refused, and the first call waits for it.
+			b.refused[n] <- struct{}{}
 		} else {
 			for range 10 { // until ten of the other 19 clicks on the order were refused
 				pause(c, b.refused[n])
@@ -278,7 +279,8 @@ func (mw framework) replicaAt(t *testing.T, addr string, opts ...core.Option) *s
 	}
 	t.Cleanup(func() { _ = store.Close() })
 	s := mw.newSite(t)
-	if s.locker, err = core.New(store, opts...); err != nil { // replaces the locker of the store in memory
+	// This replaces the locker of the store in memory.
+	if s.locker, err = core.New(store, opts...); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -305,8 +307,6 @@ func holds(t *testing.T, db *redis.Client, pattern string) (n int) {
 	return n
 }
 
-// pause waits until it receives from the channel next, the request's context is done, or
-// the time soon has passed.
 func pause(c *gin.Context, next <-chan struct{}) {
 	select {
 	case <-next:

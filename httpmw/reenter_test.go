@@ -44,7 +44,7 @@ func testLockReenters(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("two middlewares, same key", func(t *testing.T) {
+	t.Run("two middlewares with same key", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		s.Use(mw.Lock(s.locker, "order", mw.Query("id")))
@@ -62,7 +62,7 @@ func testLockReenters(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("two middlewares, different names", func(t *testing.T) {
+	t.Run("two middlewares with different names", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		s.GET("/:id", mw.Lock(s.locker, "tenant", mw.Header("X-Tenant")), mw.Lock(s.locker, "order", mw.Param("id")), func(c *gin.Context) {

@@ -124,7 +124,7 @@ func testMiddlewareAround(t *testing.T, mw framework) {
 		build func(idempotent gin.HandlerFunc) []gin.HandlerFunc
 	}{
 		{"gzip and CORS outside", func(i gin.HandlerFunc) []gin.HandlerFunc { return []gin.HandlerFunc{allow, compress, i, answer} }},
-		{"gzip inside, CORS outside", func(i gin.HandlerFunc) []gin.HandlerFunc { return []gin.HandlerFunc{allow, i, compress, answer} }},
+		{"gzip inside and CORS outside", func(i gin.HandlerFunc) []gin.HandlerFunc { return []gin.HandlerFunc{allow, i, compress, answer} }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -183,7 +183,7 @@ func testMiddlewareAround(t *testing.T, mw framework) {
 		"an abort with an error":   func(c *gin.Context) { _ = c.AbortWithError(http.StatusNotFound, errors.New("no such order")) },
 		"a status beside an error": func(c *gin.Context) { c.Status(http.StatusNotFound); _ = c.Error(errors.New("no such order")) },
 	} {
-		t.Run(name+", body written outside", func(t *testing.T) {
+		t.Run(name+" body written outside", func(t *testing.T) {
 			t.Parallel()
 			s, runs := mw.newSite(t), atomic.Int32{}
 			render := func(c *gin.Context) {

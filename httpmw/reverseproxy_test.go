@@ -43,7 +43,8 @@ func testReverseProxyInside(t *testing.T, mw framework) {
 			}
 		})
 		key := 0
-		eventually(t, "it is replayed", func() bool { // on a machine that stalls for a second, the response is a stream
+		// On a machine that stalls for a second, the response is a stream.
+		eventually(t, "it is replayed", func() bool {
 			key++
 			first, ran := s.pay(fmt.Sprint(key), "/", ""), runs.Load()
 			if first.status != http.StatusCreated || first.header.Get("Content-Length") != "" || !strings.HasSuffix(first.body, fmt.Sprintf("run %d, ", ran)) {

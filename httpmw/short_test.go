@@ -79,12 +79,13 @@ func testReplay_Length(t *testing.T, mw framework) {
 		t.Cleanup(server.Close)
 		s.url = server.URL
 		for _, replay := range []bool{false, true} {
-			if r := s.pay("k", "/", ""); r.isReplay() != replay || r.body != text { // the client unzips it
+			// The client unzips it.
+			if r := s.pay("k", "/", ""); r.isReplay() != replay || r.body != text {
 				t.Errorf("a replay is %v, with %d bytes and %v", r.isReplay(), len(r.body), r.header)
 			}
 		}
 	})
-	t.Run("HTTP/2", func(t *testing.T) {
+	t.Run("over HTTP2", func(t *testing.T) {
 		mw.ofGin(t)
 		t.Parallel()
 		s := mw.newSite(t)

@@ -153,14 +153,16 @@ func (s *site) hold(key string) (release func()) {
 	return release
 }
 
-// eventually polls until the function ok returns true. It fails the test after the time
-// soon.
+// eventually polls until the function ok returns true, less often the longer it takes. It
+// fails the test after the time soon.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(soon); !ok(); time.Sleep(time.Millisecond) {
+	end := time.Now().Add(soon)
+	for pause := time.Millisecond; !ok(); pause = min(2*pause, 32*time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("not so in %v: %s", soon, what)
 		}
+		time.Sleep(pause)
 	}
 }
 
@@ -175,8 +177,7 @@ func within[T any](t *testing.T, what string, ch <-chan T) (v T) {
 	return v
 }
 
-// stub is a store whose calls a test can make fail. It counts the calls of Acquire and
-// Release.
+// stub is a store whose calls a test can make fail.
 type stub struct {
 	*memstore.Store
 	acquire  atomic.Pointer[error] // the error of Acquire

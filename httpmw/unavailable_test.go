@@ -137,7 +137,7 @@ func testIdempotentWithoutStore(t *testing.T, mw framework) {
 			t.Errorf("got %d %q", r.status, r.body)
 		}
 	})
-	t.Run("client leaves, body unread", func(t *testing.T) {
+	t.Run("client leaves with body unread", func(t *testing.T) {
 		t.Parallel()
 		s, inside, finish, statuses := mw.newSite(t), make(chan struct{}), make(chan struct{}), make(chan int, 3)
 		above := func(c *gin.Context) { c.Next(); statuses <- c.Writer.Status() }

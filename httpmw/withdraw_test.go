@@ -30,10 +30,10 @@ func testWithdraw(t *testing.T, mw framework) {
 		{"down before anything was done", notValid, http.StatusServiceUnavailable, true},
 		{"an error without the mark", errors.New("amount missing"), http.StatusUnprocessableEntity, false},
 		{"not known", errors.Join(notValid, once.ErrIndeterminate), http.StatusUnprocessableEntity, false},
-		{"marked, and done", notValid, http.StatusCreated, false},
+		{"marked and done", notValid, http.StatusCreated, false},
 	} {
 		for _, opts := range [][]once.Option{nil, {once.AtMostOnce()}} {
-			t.Run(fmt.Sprintf("%s, %d options", c.name, len(opts)), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s %d options", c.name, len(opts)), func(t *testing.T) {
 				t.Parallel()
 				s, runs := mw.newSite(t), atomic.Int32{}
 				other := func(*gin.Context) (string, error) { return "other", nil }

@@ -28,7 +28,7 @@ func testRefusedInside(t *testing.T, mw framework) {
 		run := func(name string, f func(t *testing.T, s *site, id string)) {
 			n++
 			id := fmt.Sprint("r", n)
-			t.Run(fmt.Sprintf("%s, %d options", name, len(opts)), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s %d options", name, len(opts)), func(t *testing.T) {
 				t.Parallel()
 				f(t, mw.newReplica(t, server), id)
 			})

@@ -36,7 +36,7 @@ func testLockAndIdempotent(t *testing.T, mw framework) {
 			return s.pay(key, "/", `{"order":7}`, "X-User", user)
 		}
 
-		t.Run(order+": lease, attempt and body", func(t *testing.T) {
+		t.Run(order+" lease and attempt and body", func(t *testing.T) {
 			t.Parallel()
 			s, runs := mw.newSite(t), atomic.Int32{}
 			mount(s, func(c *gin.Context) {
@@ -62,7 +62,7 @@ func testLockAndIdempotent(t *testing.T, mw framework) {
 			s.pay("", "/", `{"order":7}`, "X-User", "ann").problem(t, http.StatusBadRequest)
 		})
 
-		t.Run(order+": busy lock is not stored", func(t *testing.T) {
+		t.Run(order+" busy lock is not stored", func(t *testing.T) {
 			t.Parallel()
 			s, runs := mw.newSite(t), atomic.Int32{}
 			mount(s, func(c *gin.Context) {
@@ -89,7 +89,7 @@ func testLockAndIdempotent(t *testing.T, mw framework) {
 			}
 		})
 
-		t.Run(order+": many requests under many keys", func(t *testing.T) {
+		t.Run(order+" many requests under many keys", func(t *testing.T) {
 			t.Parallel()
 			const keys, tries = 5, 4
 			s, inside := mw.newSite(t), gauge{}
@@ -118,7 +118,7 @@ func testLockAndIdempotent(t *testing.T, mw framework) {
 		})
 	}
 
-	t.Run("detached handler, outer lock lost", func(t *testing.T) {
+	t.Run("detached handler loses outer lock", func(t *testing.T) {
 		t.Parallel()
 		s, elsewhere := mw.newSite(t), mw.newSite(t)
 		gone := core.ErrLost

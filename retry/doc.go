@@ -9,8 +9,8 @@
 //
 // Do promises more than the loop of backoff:
 //
-//   - No policy retries without a pause. Zero fields have a stated default, the zero
-//     Policy makes one attempt, and Validate refuses a policy that would be a hot loop.
+//   - No policy retries without a pause. Zero fields have a stated default, and the zero
+//     Policy makes one attempt. Validate refuses a policy that would be a hot loop.
 //   - Max limits every pause, jitter included; only After can make a pause longer than
 //     Max.
 //   - If the context is already done, the operation does not run at all.

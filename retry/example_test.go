@@ -36,7 +36,8 @@ func ExampleAfter() {
 	start, runs := time.Now(), 0
 	_, err := retry.Do(context.Background(), retry.Policy{Initial: time.Millisecond}, func(ctx context.Context) (string, error) {
 		if runs++; runs == 1 {
-			return "", retry.After(30*time.Millisecond, errors.New("too many requests")) // as the server requested
+			// The server has requested this pause.
+			return "", retry.After(30*time.Millisecond, errors.New("too many requests"))
 		}
 		return "welcome", nil
 	})

@@ -73,7 +73,7 @@ func TestMarks_EndWithDo(t *testing.T) {
 			matches(t, err, errDown)
 		}
 	})
-	bubble(t, "mark in a context's cause", func(t *testing.T) {
+	bubble(t, "mark in a cause", func(t *testing.T) {
 		for _, cause := range []error{retry.Stop(errDown), fmt.Errorf("group: %w, %w", context.Canceled, retry.Stop(errDown))} {
 			ended, end := context.WithCancelCause(t.Context())
 			end(cause)

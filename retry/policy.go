@@ -26,8 +26,8 @@ type Policy struct {
 	Multiplier float64
 	// Jitter is the fraction, from 0 to 1, by which each pause is randomly lengthened
 	// or shortened. The default is 0, no spread. A pause that would exceed Max by some
-	// amount is made shorter than Max by this amount, so that many callers do not get
-	// the same pause, Max.
+	// amount is made shorter than Max by this amount. So callers do not all get the
+	// same pause, Max.
 	Jitter float64
 	// Attempts is the maximum number of attempts, including the first. By default there
 	// is no limit, and the context ends the run. In the zero Policy the default is 1.
@@ -36,10 +36,10 @@ type Policy struct {
 
 // The named policies. Do not assign to them. To change a named policy, copy it.
 var (
-	// LockWait is for a wait until another holder releases a lock. The pauses double
-	// from 50 ms to 1 second, ±50%, until the context is done.
+	// LockWait paces a wait until another holder releases a lock. The pauses double from
+	// 50 ms to 1 second, ±50%, until the context is done.
 	LockWait = Policy{Initial: 50 * time.Millisecond, Max: time.Second, Multiplier: 2, Jitter: 0.5}
-	// Hiccup is for transient failures of a server. It makes three attempts, with
+	// Hiccup bridges transient failures of a server. It makes three attempts, with
 	// pauses of 20 ms ±50% and of 100 to 200 ms.
 	Hiccup = Policy{Initial: 20 * time.Millisecond, Max: 200 * time.Millisecond, Multiplier: 10, Jitter: 0.5, Attempts: 3}
 	// None makes one attempt. It is the zero Policy.
@@ -52,7 +52,7 @@ const (
 	// shortest is the minimum Initial of a policy without a limit of attempts.
 	shortest = time.Millisecond
 	// longest is the maximum pause, about 73 years. A longer Initial or Max is reduced
-	// to longest, which leaves room to double a pause, and to convert it to a float64
+	// to longest. This leaves room to double a pause, and to convert it to a float64
 	// and back.
 	longest time.Duration = math.MaxInt64 / 4
 )
@@ -64,11 +64,11 @@ const (
 func (p Policy) Validate() error {
 	switch {
 	case p.Initial < 0:
-		return fmt.Errorf("retry: Initial %v is negative", p.Initial)
+		return fmt.Errorf("retry: Initial %v s is negative", p.Initial.Seconds())
 	case p.Max < 0:
-		return fmt.Errorf("retry: Max %v is negative", p.Max)
+		return fmt.Errorf("retry: Max %v s is negative", p.Max.Seconds())
 	case p.Max > 0 && p.Initial > p.Max:
-		return fmt.Errorf("retry: Initial %v is above Max %v", p.Initial, p.Max)
+		return fmt.Errorf("retry: Initial %v s is above Max %v s", p.Initial.Seconds(), p.Max.Seconds())
 	case p.Multiplier != 0 && !within(p.Multiplier, 1, math.MaxFloat64):
 		return fmt.Errorf("retry: Multiplier %v is out of range (0, or at least 1 and finite)", p.Multiplier)
 	case !within(p.Jitter, 0, 1):
@@ -77,7 +77,7 @@ func (p Policy) Validate() error {
 		return fmt.Errorf("retry: Attempts %d is negative", p.Attempts)
 	}
 	if full := p.withDefaults(); full.Attempts == 0 && full.Initial < shortest {
-		return errors.New("retry: Initial or Max is too short for unbounded Attempts (at least 1 millisecond)")
+		return errors.New("retry: Initial or Max is too short for unbounded Attempts (at least 1 ms)")
 	}
 	return nil
 }

@@ -43,12 +43,12 @@ func TestPolicy_Pauses(t *testing.T) {
 		{"no multiplier", retry.Policy{Initial: 10 * ms, Max: time.Second},
 			[]time.Duration{10 * ms, 10 * ms, 10 * ms, 10 * ms, 10 * ms, 10 * ms}},
 		{"no Initial is 50ms", retry.Policy{Attempts: 3}, []time.Duration{50 * ms, 50 * ms}},
-		{"no Initial, shorter Max", retry.Policy{Max: 5 * ms, Attempts: 3}, []time.Duration{5 * ms, 5 * ms}},
+		{"no Initial and shorter Max", retry.Policy{Max: 5 * ms, Attempts: 3}, []time.Duration{5 * ms, 5 * ms}},
 		{"multiplier alone", retry.Policy{Multiplier: 2},
 			[]time.Duration{50 * ms, 100 * ms, 200 * ms, 400 * ms, 800 * ms, 1600 * ms}},
 		{"no Max is a minute", retry.Policy{Initial: 25 * time.Second, Multiplier: 2},
 			[]time.Duration{25 * time.Second, 50 * time.Second, time.Minute, time.Minute, time.Minute, time.Minute}},
-		{"no Max, longer Initial", retry.Policy{Initial: time.Hour, Multiplier: 9, Attempts: 3},
+		{"no Max and longer Initial", retry.Policy{Initial: time.Hour, Multiplier: 9, Attempts: 3},
 			[]time.Duration{time.Hour, time.Hour}},
 		{"multiplier beyond any duration", retry.Policy{Initial: ms, Max: time.Hour, Multiplier: math.MaxFloat64, Attempts: 4},
 			[]time.Duration{ms, time.Hour, time.Hour}},
@@ -140,7 +140,7 @@ func TestValidate_Field(t *testing.T) {
 		{"a Jitter of NaN", retry.Policy{Jitter: math.NaN()}, "Jitter"},
 		{"negative Attempts", retry.Policy{Attempts: -1}, "Attempts"},
 		{"endless attempts of a microsecond", retry.Policy{Initial: time.Microsecond, Multiplier: 2}, "Attempts"},
-		{"endless attempts, tiny Max", retry.Policy{Max: time.Microsecond}, "Attempts"},
+		{"endless attempts with tiny Max", retry.Policy{Max: time.Microsecond}, "Attempts"},
 		{"the zero policy", retry.Policy{}, ""},
 		{"attempts alone", retry.Policy{Attempts: 3}, ""},
 		{"a few attempts a nanosecond apart", retry.Policy{Initial: 1, Attempts: 3}, ""},
@@ -225,8 +225,8 @@ func FuzzDelays(f *testing.F) {
 			}
 			sum += float64(d)
 		}
-		// Each draw is on average at least half of the first pause, so at least 0.5 ms. The
-		// mean of n draws is practically never below 0.1 ms by chance.
+		// Each draw is on average at least half of the first pause, so at least 0.5 ms.
+		// The mean of n draws is practically never below 0.1 ms by chance.
 		if p.Attempts == 0 && sum/n < float64(ms)/10 {
 			t.Errorf("%+v spins: %v for %d attempts", p, time.Duration(sum), n)
 		}

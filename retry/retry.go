@@ -99,11 +99,11 @@ func ended(ctx context.Context, err error) error {
 	return fmt.Errorf("%w (not tried again: %w)", err, reason(ctx))
 }
 
-// Stop marks err as an error after which another attempt is useless: Do ends the run
-// and returns err itself. If op wraps the marked error, the mark still has its effect,
-// and Do returns an error that wraps op's error and has its text. Stop(nil) returns nil,
-// which means success. Outside a Do the mark has no effect, and errors.Is and errors.As
-// find err.
+// Stop marks err as an error after which another attempt is useless. Do then ends the
+// run and returns err itself. If op wraps the marked error, the mark still has its
+// effect. Do then returns an error that wraps op's error and has its text. Stop(nil)
+// returns nil, which means success. Outside a Do the mark has no effect, and errors.Is
+// and errors.As find err.
 func Stop(err error) error {
 	if err == nil {
 		return nil
@@ -112,8 +112,8 @@ func Stop(err error) error {
 }
 
 // After marks err with the minimum pause d before the next attempt, if the policy
-// allows another attempt. The pause is d, made longer at random by up to the policy's
-// Jitter, or the policy's own pause if that is longer. The pause can exceed the
+// allows another attempt. d is lengthened at random by up to the policy's Jitter. The
+// pause is the longer of this time and the policy's own pause. The pause can exceed the
 // policy's Max. If an error has several marks, a Stop overrides every After. Without a
 // Stop, the longest d counts. A d of 0 or less has no effect. In all other respects
 // After behaves like [Stop].

@@ -12,8 +12,7 @@ import (
 	"github.com/lockkit/lockkit/retry"
 )
 
-// Each case in this file checks that Do avoids a trap of
-// github.com/cenkalti/backoff/v4.
+// This file checks that Do avoids traps of github.com/cenkalti/backoff/v4.
 
 func TestDo_Pace(t *testing.T) {
 	t.Parallel()
@@ -155,7 +154,8 @@ func TestDo_ContextDoneDuringRun(t *testing.T) {
 func TestDo_Deadline(t *testing.T) {
 	t.Parallel()
 	bubble(t, "pause reaches the deadline", func(t *testing.T) {
-		for _, left := range []time.Duration{40 * ms, time.Hour} { // the time to the deadline; the pause is an hour
+		// left is the time to the deadline. The pause is an hour.
+		for _, left := range []time.Duration{40 * ms, time.Hour} {
 			ctx, cancel := context.WithTimeout(t.Context(), left)
 			c := failing(always(errDown))
 			_, err := retry.Do(ctx, retry.Policy{Initial: time.Hour}, c.op)

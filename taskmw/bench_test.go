@@ -22,8 +22,8 @@ import (
 )
 
 // BenchmarkBusyKey runs for ten seconds. One key has 1,000 tasks, each of 100 ms. The
-// benchmark reports how many of these tasks are done per second, and the share of the tasks
-// of other keys that are done in this time.
+// benchmark reports the number of these tasks done per second, and the share of the
+// tasks of other keys that are done in this time.
 func BenchmarkBusyKey(b *testing.B) {
 	const span = 10 * time.Second
 	addr := testserver.StartRedis(b).Addr
@@ -73,7 +73,7 @@ func BenchmarkBusyKey(b *testing.B) {
 }
 
 // BenchmarkOnRedis compares the middleware with hand-written code that makes the same
-// calls to the same Redis. It reports medians and their ratio.
+// calls to the same Redis.
 func BenchmarkOnRedis(b *testing.B) {
 	store, err := redisstore.New(testclient.Redis(b, testserver.StartRedis(b).Addr))
 	if err != nil {
@@ -118,14 +118,15 @@ func BenchmarkOnRedis(b *testing.B) {
 		middleware asynq.MiddlewareFunc
 		key        func() string
 	}{
-		{"lock", locked, taskmw.Lock(locks, "order", taskmw.Payload("id")), rand.Text},
+		{"one lock", locked, taskmw.Lock(locks, "order", taskmw.Payload("id")), rand.Text},
 		{"first run", idempotent, taskmw.Idempotent(runs, "order", taskmw.Payload("id")), rand.Text},
-		{"replay", idempotent, taskmw.Idempotent(runs, "order", taskmw.Payload("id")), func() string { return "again" }},
+		{"one replay", idempotent, taskmw.Idempotent(runs, "order", taskmw.Payload("id")), func() string { return "again" }},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			var took [2][]time.Duration
 			for b.Loop() {
-				for i, h := range []asynq.Handler{c.byHand, c.middleware(done)} { // alternately, so that both run under the same load
+				// The functions run alternately, so that both run under the same load.
+				for i, h := range []asynq.Handler{c.byHand, c.middleware(done)} {
 					task := asynq.NewTask("pay", fmt.Appendf(nil, `{"id":%q}`, c.key()))
 					start := time.Now()
 					if err := h.ProcessTask(b.Context(), task); err != nil {

@@ -8,13 +8,14 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// Busy is the policy for a task whose key is busy: another task has the lock, or runs
-// under the same idempotency key.
+// Busy is the policy for a task whose key is busy. Another task then has the lock, or
+// runs under the same idempotency key.
 //
 // Each policy first waits in-line, in the worker's slot, for the time of core.Wait.
-// Without core.Wait, and on a task's last attempt, it waits for the time stated at the
-// policy. If the task has a deadline, a wait leaves time for the handler: a tenth of the
-// time until the deadline, at most 5 seconds.
+// Without core.Wait it waits for the time stated at the policy. On a task's last
+// attempt, Reschedule and Wait ignore core.Wait. If the task has a deadline, a wait
+// leaves time for the handler: a tenth of the time until the deadline, at most 5
+// seconds.
 //
 // With Reschedule, a server of Configure limits the number of waiting tasks. At most
 // one task of each key waits. All waiting tasks together take at most half of the
@@ -27,20 +28,21 @@ const (
 	// Reschedule waits for a second, or for a tenth of the time until the task's
 	// deadline if that is less. Then it makes the server deliver the task again later.
 	// If another task of the key already waits, the task is rescheduled without a wait.
-	// With Configure a rescheduled task is not a failure: it uses up no retry, and the
-	// ErrorHandler is not called. As many tasks as the key can serve come back within a
-	// tick of the server (see Configure), and the other tasks within 30 seconds.
+	// With Configure a rescheduled task is not a failure. It uses up no retry, and
+	// causes no call of the ErrorHandler. About as many tasks as the key can serve come
+	// back within a tick of the server (see Configure), and the other tasks within 30
+	// seconds.
 	//
 	// asynq archives a task that is rescheduled on its last attempt. So on its last
 	// attempt a task waits in-line for as long as its deadline allows, regardless of
 	// core.Wait and of other waiting tasks. The task fails only after this wait.
 	Reschedule Busy = iota
-	// Wait works like Reschedule, but without core.Wait it waits in-line for as long as
-	// the task's deadline allows, even if another task of the key already waits. Many
-	// such tasks on one key can take all slots of a server.
+	// Wait works like Reschedule, but a task waits even if another task of the key
+	// already waits. Without core.Wait it waits in-line for as long as the task's
+	// deadline allows. Many such tasks on one key can take all slots of a server.
 	Wait
-	// Drop does not wait, unless core.Wait sets a wait. The task is removed, and counts as
-	// processed.
+	// Drop does not wait, unless core.Wait sets a wait. The task is removed, and counts
+	// as processed.
 	Drop
 	// Skip does not wait, unless core.Wait sets a wait. The task counts as done.
 	Skip
@@ -90,9 +92,9 @@ func deliveryOf(ctx context.Context) *delivery {
 	return d
 }
 
-// enter registers the keys that the delivery is about to acquire, on a server of
-// Configure and unless the policy is Drop or Skip. After enter, patience returns the
-// allowed wait, and end has to be called.
+// enter registers the keys that the delivery is about to acquire. It does nothing on a
+// server without Configure, and for the policies Drop and Skip. After enter, patience
+// returns the allowed wait, and end has to be called.
 func (d *delivery) enter(c *conflict, run bool, keys ...string) {
 	if !d.configured || c.busy == Drop || c.busy == Skip {
 		return
@@ -125,7 +127,6 @@ func (d *delivery) begin() {
 	}
 }
 
-// end ends the delivery, whatever its result.
 func (d *delivery) end() {
 	d.leave(false)
 	if !d.began.IsZero() {

@@ -220,7 +220,7 @@ func TestConfigure(t *testing.T) {
 		}
 	})
 
-	t.Run("asynq's defaults", func(t *testing.T) {
+	t.Run("defaults of asynq", func(t *testing.T) {
 		t.Parallel()
 		cfg := taskmw.Configure(asynq.Config{})
 		if cfg.IsFailure(contention(t)) || !cfg.IsFailure(own) || cfg.IsFailure(nil) || cfg.ErrorHandler != nil {
@@ -270,7 +270,7 @@ func TestConfigure(t *testing.T) {
 		}
 	})
 
-	t.Run("base context, configured twice", func(t *testing.T) {
+	t.Run("base context configured twice", func(t *testing.T) {
 		t.Parallel()
 		type key struct{}
 		cfg := asynq.Config{BaseContext: func() context.Context { return context.WithValue(context.Background(), key{}, "mine") }}

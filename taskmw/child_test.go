@@ -163,7 +163,6 @@ func (r *rig) expire() {
 	}
 }
 
-// list returns the elements of a list in Redis.
 func (r *rig) list(key string) []string {
 	r.t.Helper()
 	list, err := r.db.LRange(r.t.Context(), key, 0, -1).Result()

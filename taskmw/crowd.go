@@ -14,9 +14,9 @@ const (
 	inLine = 1
 	// soonAtMost limits the tasks of a key that come back within a tick.
 	soonAtMost = 64
-	// rateAtMost limits an estimate: the tasks that a key can run in a period, computed from
-	// the duration of its tasks. The count of tasks that have run in a period has no such
-	// limit.
+	// rateAtMost limits an estimate: the tasks that a key can run in a period, computed
+	// from the duration of its tasks. The count of tasks that have run in a period has
+	// no such limit.
 	rateAtMost = 16
 	// laterAtLeast is the minimum number of tasks of a key that come back each second.
 	laterAtLeast = 20
@@ -32,8 +32,9 @@ type place struct {
 	key    string
 }
 
-// crowds has a crowd for each key that tasks of one server find busy. It decides which
-// task waits in a worker's slot, and when the other tasks come back.
+// crowds has a crowd for each key for which a task of one server waits, or was recently
+// refused. It decides which task waits in a worker's slot, and when the other tasks
+// come back.
 type crowds struct {
 	tick    time.Duration // interval at which the server takes up rescheduled tasks
 	period  time.Duration // interval in which all due tasks come back
@@ -92,7 +93,6 @@ func (s *crowds) enter(places []place, task string, must bool) (c *crowd, wait b
 	return s.at(places[0]), true
 }
 
-// at returns the crowd of p.
 func (s *crowds) at(p place) *crowd {
 	c := s.of[p]
 	if c == nil {
@@ -170,8 +170,8 @@ func (c *crowd) begin(now time.Time, period time.Duration) {
 	c.period, c.ran, c.soon = n, 0, nil
 }
 
-// pause returns the time until a refused task comes back; 0 means the next tick. As
-// many tasks as the key can still run in this period come back at the next tick. The
+// pause returns the time until a refused task comes back; 0 means the next tick. About
+// as many tasks as the key can still run in this period come back at the next tick. The
 // other tasks are spread over the next periods.
 func (s *crowds) pause(c *crowd, task string) time.Duration {
 	s.mu.Lock()

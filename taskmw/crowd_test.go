@@ -101,10 +101,10 @@ func (s *stream) stays(t *testing.T, want int) {
 	})
 }
 
-// crowded serves 40 hot tasks, whose keys stay busy until release is called, and 20 other
-// tasks. hot enqueues the hot task i. crowded checks that all other tasks are done before
-// release is called, and that want hot tasks wait or run. Then it calls release, and waits
-// until all hot tasks are done.
+// crowded serves 40 hot tasks and 20 other tasks. The keys of the hot tasks stay busy
+// until release is called. hot enqueues the hot task i. crowded checks that all other
+// tasks are done before the call of release, and that want hot tasks wait or run. Then
+// it calls release, and waits until all hot tasks are done.
 func (r *rig) crowded(h asynq.Handler, hot func(i int), release func(), want int) {
 	r.t.Helper()
 	const others = 20

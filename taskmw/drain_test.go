@@ -16,10 +16,8 @@ import (
 	"github.com/lockkit/lockkit/taskmw"
 )
 
-// TestDrain runs many tasks of ten keys, with more workers than keys: 10,000 tasks in the
-// proof, and 1,000 otherwise. Most tasks find their key free or wait in-line. Some are
-// rescheduled; their number depends on the machine. Each task has to run once without using
-// up a retry.
+// TestDrain runs many tasks of ten keys, with more workers than keys: 10,000 tasks in
+// the proof, and 1,000 otherwise. Each task has to run once without using up a retry.
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	const keys = 10

@@ -14,7 +14,7 @@ import (
 // TestLateAnswer checks runs that continue after Locker.Close. It covers hazard 58.
 func TestLateAnswer(t *testing.T) {
 	t.Parallel()
-	for policy, opts := range map[string][]once.Option{"": nil, ", with AtMostOnce": {once.AtMostOnce()}} {
+	for policy, opts := range map[string][]once.Option{"": nil, " with AtMostOnce": {once.AtMostOnce()}} {
 		t.Run("success after Close"+policy, func(t *testing.T) {
 			t.Parallel()
 			store := memstore.New()

@@ -40,8 +40,6 @@ type contention struct {
 	pause   time.Duration // the time until the task is delivered again
 }
 
-// isContention reports whether err is the error of a task that did not run because its
-// key was busy. Such a task is delivered again, or is removed.
 func isContention(err error) bool {
 	return err != nil && errors.As(err, new(*contention))
 }

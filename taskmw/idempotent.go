@@ -21,20 +21,21 @@ import (
 // twice. once.Retain sets the time for which a success is remembered. once.AtMostOnce
 // prevents another run after a run that died midway.
 //
-// A failed task runs again when asynq tries again, and once.AttemptFromContext reports
-// the number of the attempt to the handler. With once.AtMostOnce, a failed run counts
-// as a run that died midway if the handler's progress is unknown. The progress is
-// unknown if the handler's context is done, or if the error matches context.Canceled,
-// context.DeadlineExceeded or once.ErrIndeterminate. After other errors the task runs
-// again. If the handler calls once.NotFinal and returns nil, this task is done, and a
-// later task under its key runs. While the task runs elsewhere the key is busy, see
-// Busy. A task is archived if its type or payload, or its Fingerprint, differs from that
-// of the first task under its key.
+// A failed task runs again when asynq tries again. In the handler,
+// once.AttemptFromContext returns the number of the attempt. With once.AtMostOnce, a
+// failed run counts as a run that died midway if the handler's progress is unknown. The
+// progress is unknown if the handler's context is done, or if the error matches
+// context.Canceled, context.DeadlineExceeded or once.ErrIndeterminate. After other
+// errors the task runs again. A handler can call once.NotFinal and return nil. This
+// task is then done, and a later task under its key runs. While the task runs elsewhere
+// the key is busy, see Busy. A task is archived if its type or payload, or its
+// Fingerprint, differs from that of the first task under its key.
 //
-// The handler runs under the context of a lease, which is derived from the task's own
-// context, and is canceled when the lease is lost. The handler's result counts even if
-// its success could not be stored. The task is then done, but a later task under its
-// key may run. Like the lock of Lock, the run is held until the handler returns.
+// The handler runs under the context of a lease. That context is derived from the
+// task's own context, and is canceled when the lease is lost. The handler's result
+// counts even if its success could not be stored. The task is then done, but a later
+// task under its key may run. Like the lock of Lock, the run is held until the handler
+// returns.
 //
 // A result that the handler writes by WriteResult is stored with the run, and is the
 // result of later tasks too.
@@ -43,15 +44,15 @@ import (
 // done, whatever the handler returns. If the transaction was rolled back, the task is
 // tried again.
 //
-// A task that an inner Lock refuses does not count as an attempt, unless code between the
-// two middlewares has called once.AttemptFromContext. The Lock refuses a task if its key
-// is busy, bad or missing, or if the store is unavailable. Mount Idempotent inside a Lock
-// if duplicates are rare. With an outer Idempotent, a task that finds the lock busy costs
-// two more calls to the store.
+// A refusal by an inner Lock does not count as an attempt, unless code between the two
+// middlewares has called once.AttemptFromContext. The Lock refuses a task if its key is
+// busy, bad or missing, or if the store is unavailable. Mount Idempotent inside a Lock
+// if duplicates are rare. With an outer Idempotent, a task that finds the lock busy
+// costs two more calls to the store.
 //
-// Idempotent panics if o or key is nil, if name is not of the form [A-Za-z0-9._-]+ or
-// has more than 64 bytes, or if an option is nil or for Lock only. The middleware is
-// safe for concurrent use, and can be mounted where a Lock can.
+// Idempotent panics if o or key is nil, or if name is not of the form [A-Za-z0-9._-]+
+// or has more than 64 bytes. It also panics for an option that is nil or for Lock only.
+// The middleware is safe for concurrent use, and can be mounted where a Lock can.
 func Idempotent(o *once.Once, name string, key KeyFunc, opts ...Option) asynq.MiddlewareFunc {
 	if o == nil {
 		panic("taskmw: Idempotent: the Once is nil")
@@ -128,8 +129,8 @@ func (m *idempotent) process(ctx context.Context, t *asynq.Task, next asynq.Hand
 
 // outcome returns err, the error of the inner handlers, marked for package once. If a
 // middleware of this package refused the task, there was no run, unless code in between
-// has read the attempt and may have acted on it. If the handler returned err while its
-// context was done, or err is a cancellation or a time-out, its progress is unknown.
+// has read the attempt. The handler's progress is unknown if its context is done, or if
+// err is a cancellation or a time-out.
 func outcome(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
@@ -146,7 +147,6 @@ func outcome(ctx context.Context, err error) error {
 	return err
 }
 
-// call returns the once.Call of t.
 func (m *idempotent) call(ctx context.Context, t *asynq.Task) (once.Call, error) {
 	value, err := m.key(ctx, t)
 	if err != nil {

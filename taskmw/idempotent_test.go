@@ -230,7 +230,7 @@ func TestIdempotent(t *testing.T) {
 		}
 	})
 
-	t.Run("lost lease, success not stored", func(t *testing.T) {
+	t.Run("lost lease without stored success", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			for _, want := range []error{nil, errors.New("half done")} {

@@ -13,15 +13,14 @@ import (
 // again. The text of the KeyFunc's error is not stored with the task. An ErrorHandler
 // finds that error with errors.Is and errors.As.
 //
-// The result is one part of the key, without control characters, or several parts with
-// U+001F between them, as Join makes them: parts "a" and "b" under the name "order"
-// lock core.Key("order", "a", "b").
+// The result is one part of the key, without control characters. Or it has several
+// parts with U+001F between them, as Join makes them. The parts "a" and "b" under the
+// name "order" lock core.Key("order", "a", "b").
 //
 // ctx is the task's context. Without an asynq server, as in a unit test, it has no data
 // of the task.
 type KeyFunc func(ctx context.Context, t *asynq.Task) (string, error)
 
-// sourceOf returns a source in a task.
 func sourceOf(kind string) keys.Source { return keys.Source{Adapter: "taskmw", Kind: kind} }
 
 // headed is implemented by tasks of asynq v0.26.0 and later.
@@ -43,8 +42,8 @@ func Header(name string) KeyFunc {
 	}
 }
 
-// TaskID takes the key from the task's ID, which stays the same when the task is tried
-// again or delivered twice. Without an asynq server a task has no ID, and is refused.
+// TaskID takes the key from the task's ID. A retry and a second delivery of the task
+// have the same ID. Without an asynq server a task has no ID, and is refused.
 func TaskID() KeyFunc {
 	s := sourceOf("task ID")
 	return func(ctx context.Context, _ *asynq.Task) (string, error) {
@@ -62,10 +61,10 @@ func Type() KeyFunc {
 	return func(_ context.Context, t *asynq.Task) (string, error) { return s.Part(t.Type()) }
 }
 
-// Join combines several keys into one, whose parts stay distinct: Join(Payload("a"),
-// Payload("b")) under the name "x" locks core.Key("x", a, b). The returned KeyFunc
-// fails with the error of the first part that fails. Join panics if there are no parts,
-// or if one is nil.
+// Join combines several keys into one key with distinct parts. For example,
+// Join(Payload("a"), Payload("b")) under the name "x" locks core.Key("x", a, b). The
+// returned KeyFunc fails with the error of the first part that fails. Join panics if
+// there are no parts, or if one is nil.
 func Join(parts ...KeyFunc) KeyFunc {
 	if len(parts) == 0 {
 		panic("taskmw: Join without parts")

@@ -59,7 +59,7 @@ func TestKeys(t *testing.T) {
 		})
 	}
 
-	t.Run("function's own error", func(t *testing.T) {
+	t.Run("own error of the function", func(t *testing.T) {
 		t.Parallel()
 		for _, c := range []struct {
 			err  error

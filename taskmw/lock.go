@@ -18,20 +18,21 @@ import (
 // Busy has the policies for a task whose key is busy. The policies Reschedule and Wait
 // need a server configured by Configure.
 //
-// The handler runs under the lease's context, which is derived from the task's own
-// context, and is canceled when the lease is lost. The handler's result counts even if
-// the lease is lost. The lock is released when the handler has returned or panicked,
-// and not before. When a task times out, asynq delivers it again while the old handler
-// still runs, and the new delivery waits for the old handler. If the task has a
-// deadline, a handler that hangs does not hold the key forever. The lease then has a
-// MaxHold: the time until the deadline plus one TTL, see Acquire.
+// The handler runs under the lease's context. That context is derived from the task's
+// own context, and is canceled when the lease is lost. The handler's result counts even
+// if the lease is lost. The lock is released when the handler has returned or panicked,
+// and not before. After a time-out, asynq delivers a task again during the run of its
+// old handler. The new delivery finds the key busy until the old handler has returned.
+// If the task has a deadline, a handler that hangs does not hold the key forever. The
+// lease then has a MaxHold: the time until the deadline plus one TTL, see Acquire.
 //
-// Lock panics if l or key is nil, if name is not of the form [A-Za-z0-9._-]+ or has
-// more than 64 bytes, if an option is nil or for Idempotent only, or if an acquire
-// option is not allowed. The middleware is safe for concurrent use. It can be mounted
-// on a mux, on a mux inside another mux, or around one handler: Lock(…)(handler). A task
-// for which the mux has no handler passes without a lock, unless a middleware of another
-// package is mounted inside the Lock.
+// Lock panics if l or key is nil, or if name is not of the form [A-Za-z0-9._-]+ or has
+// more than 64 bytes. It also panics for an option that is nil or for Idempotent only,
+// and for an acquire option that is not allowed or that the store's CheckClaim refuses.
+// The middleware is safe for concurrent use. It can be mounted on a mux, on a mux
+// inside another mux, or around one handler: Lock(…)(handler). A task without a handler
+// in the mux passes without a lock, unless a middleware of another package is mounted
+// inside the Lock.
 func Lock(l *core.Locker, name string, key KeyFunc, opts ...Option) asynq.MiddlewareFunc {
 	if l == nil {
 		panic("taskmw: Lock: the locker is nil")
@@ -87,7 +88,6 @@ func (m *lock) process(ctx context.Context, t *asynq.Task, next asynq.Handler) e
 	return next.ProcessTask(lease.Context(), t)
 }
 
-// find returns the keys to lock.
 func (m *lock) find(ctx context.Context, t *asynq.Task) ([]string, error) {
 	found := make([]string, len(m.keys))
 	for i, f := range m.keys {

@@ -52,7 +52,7 @@ func TestLock(t *testing.T) {
 		}
 	})
 
-	t.Run("handler's result", func(t *testing.T) {
+	t.Run("result of the handler", func(t *testing.T) {
 		t.Parallel()
 		l := memLocker(t)
 		for _, want := range []error{nil, errors.New("no money"), asynq.SkipRetry, asynq.RevokeTask, fmt.Errorf("a lock of mine: %w", core.ErrBusy), context.Canceled} {
@@ -218,10 +218,10 @@ func TestLock(t *testing.T) {
 			over           time.Duration // the time after which the lease is not extended
 			ttl            time.Duration
 		}{
-			"by default":            {nil, nil, 2*time.Minute + 30*time.Second, 30 * time.Second},
-			"with a TTL":            {nil, []core.AcquireOption{core.TTL(10 * time.Second)}, 2*time.Minute + 10*time.Second, 10 * time.Second},
-			"with a MaxHold":        {nil, []core.AcquireOption{core.MaxHold(time.Hour)}, time.Hour, 30 * time.Second},
-			"with the Locker's own": {[]core.AcquireOption{core.MaxHold(time.Minute)}, nil, time.Minute, 30 * time.Second},
+			"by default":               {nil, nil, 2*time.Minute + 30*time.Second, 30 * time.Second},
+			"with a TTL":               {nil, []core.AcquireOption{core.TTL(10 * time.Second)}, 2*time.Minute + 10*time.Second, 10 * time.Second},
+			"with a MaxHold":           {nil, []core.AcquireOption{core.MaxHold(time.Hour)}, time.Hour, 30 * time.Second},
+			"with those of the Locker": {[]core.AcquireOption{core.MaxHold(time.Minute)}, nil, time.Minute, 30 * time.Second},
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -252,7 +252,6 @@ func TestLock(t *testing.T) {
 	})
 }
 
-// broken is a store whose Acquire always fails with ErrUnavailable.
 type broken struct{ *memstore.Store }
 
 func (broken) Acquire(context.Context, store.Claim) (store.Grant, error) {

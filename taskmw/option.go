@@ -39,8 +39,8 @@ func Acquire(opts ...core.AcquireOption) Option {
 
 // Also makes Lock lock more keys under the same lease, all or nothing. For example, a
 // transfer locks both accounts. Each key is a value under the middleware's name, in the
-// same name space as the first key. The order of the keys does not matter, a key may
-// come twice, and two tasks with the same keys do not deadlock. Several Alsos add up.
+// same name space as the first key. The order of the keys does not matter, and a key
+// may be repeated. Two tasks with the same keys do not deadlock. Several Alsos add up.
 // Also is an option of Lock.
 func Also(keys ...KeyFunc) Option {
 	keys = clone("Also", keys)
@@ -68,20 +68,20 @@ func OnBusy(b Busy) Option {
 }
 
 // FailOpen lets a Lock's tasks run without the lock if the store is unavailable. By
-// default they fail. FailOpen does not apply if the key is busy, if an outer lock was
-// lost, or if the Locker is closed. In the handler, core.Unlocked(ctx) reports whether
-// the task runs without the lock. Each such task notifies the Locker's observer of
-// core.RanUnlocked. If the store has granted the lock and the reply was lost, the grant
-// is released in the background.
+// default they fail. FailOpen does not apply to a busy key, a lost outer lock, a closed
+// Locker, or a task whose context is done. In the handler, core.Unlocked(ctx) reports
+// whether the task runs without the lock. Each such task notifies the Locker's observer
+// of core.RanUnlocked. If the store has granted the lock and the reply was lost, the
+// grant is released in the background.
 //
-// Use FailOpen if two tasks at once only cost time: a cache fill, or a report that is
-// made twice. Do not use it if they cost money: a charge, or a booking. FailOpen has an
-// effect only if the locks and the queues of asynq are in different stores.
+// Use FailOpen if two simultaneous tasks cost only time, such as a cache fill or a
+// report. Do not use FailOpen if such tasks cost money, such as a charge or a booking.
+// FailOpen has an effect only if the locks and the queues of asynq are in different
+// stores.
 func FailOpen() Option {
 	return func(g *config) { g.open = true }
 }
 
-// configure applies the options.
 func configure(what, name string, key KeyFunc, opts []Option) config {
 	switch err := keys.CheckName(name); {
 	case err != nil:

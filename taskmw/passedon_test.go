@@ -11,7 +11,8 @@ import (
 	"github.com/lockkit/lockkit/taskmw"
 )
 
-// TestIdempotent_KeyPassedOn checks a task that gets the key of the task that enqueued it.
+// TestIdempotent_KeyPassedOn checks a task that gets the key of the task that enqueued
+// it.
 func TestIdempotent_KeyPassedOn(t *testing.T) {
 	t.Parallel()
 	runs := newOnce(t, memLocker(t))

@@ -24,7 +24,7 @@ func TestPayload(t *testing.T) {
 		{"a nested string", "order.ref.id", `{"id":1,"order":{"id":2,"ref":{"id":"a:b"}}}`, "a:b", ""},
 		{"nested field of a missing object", "order.id", `{"id":1}`, "", `taskmw: the payload field "order" is missing`},
 		{"field repeated in another case", "id", `{"id":1,"Id":2}`, "", `the payload field "id" is there more than once`},
-		{"string with the parts' separator", "id", `{"id":"a\u001fb"}`, "", "contains a control character"},
+		{"string with the separator", "id", `{"id":"a\u001fb"}`, "", "contains a control character"},
 		{"an empty payload", "id", "", "", "taskmw: the payload is not valid JSON"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -28,7 +28,7 @@ func TestRefusedInside(t *testing.T) {
 			return nil
 		}
 	}
-	for name, opts := range map[string][]once.Option{"": nil, ", with AtMostOnce": {once.AtMostOnce()}} {
+	for name, opts := range map[string][]once.Option{"": nil, " with AtMostOnce": {once.AtMostOnce()}} {
 		outside := func(t *testing.T, l *core.Locker) asynq.MiddlewareFunc {
 			return taskmw.Idempotent(newOnce(t, l, opts...), "pay", taskmw.Payload("id"))
 		}

@@ -28,9 +28,9 @@ var errResult = errors.New("taskmw: the stored result has a version that this pr
 // not see a result that the handler writes directly to ResultWriter. A later task is
 // then done without a result.
 //
-// A result of more than 256 KiB is written to t, and is not stored: later tasks are
-// done without a result. WriteResult is safe for concurrent use. It returns the error
-// of the ResultWriter, and records the result even then.
+// A result of more than 256 KiB is written to t, and is not stored. Later tasks are
+// then done without a result. WriteResult is safe for concurrent use. It returns the
+// error of the ResultWriter, and records the result even then.
 func WriteResult(ctx context.Context, t *asynq.Task, data []byte) error {
 	if r, ok := ctx.Value(resultKey{}).(*result); ok {
 		r.note(data)
@@ -91,7 +91,6 @@ func (r *result) note(data []byte) {
 	}
 }
 
-// answer returns the once.Answer of the run.
 func (r *result) answer() once.Answer {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -26,7 +26,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	logging.Disable()                              // Redis clients log every server that a test has stopped
+	logging.Disable()                              // clients log every server that a test stopped
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // Lockers without an observer log each loss
 	if plan := os.Getenv(childEnv); plan != "" {
 		os.Exit(childMain(plan))
@@ -119,7 +119,6 @@ func (r *rig) serve(cfg asynq.Config, h asynq.Handler) (stop func()) {
 	return stop
 }
 
-// enqueue puts a task into the queue and returns its ID.
 func (r *rig) enqueue(typename, payload string, opts ...asynq.Option) string {
 	r.t.Helper()
 	opts = append([]asynq.Option{asynq.MaxRetry(3), asynq.Timeout(time.Minute)}, opts...)
@@ -146,7 +145,7 @@ func (r *rig) task(id string) *asynq.TaskInfo {
 // drained waits until all tasks of the queue are done or archived.
 func (r *rig) drained(within time.Duration) {
 	r.t.Helper()
-	testserver.Eventually(r.t, within, "the queue is empty", func() bool {
+	poll(r.t, within, "the queue is empty", func() bool {
 		q, err := r.queue.GetQueueInfo("default")
 		if err != nil {
 			r.t.Fatal(err)
@@ -155,7 +154,6 @@ func (r *rig) drained(within time.Duration) {
 	})
 }
 
-// archived returns the number of archived tasks.
 func (r *rig) archived() int {
 	r.t.Helper()
 	q, err := r.queue.GetQueueInfo("default")
@@ -177,7 +175,6 @@ func hold(t *testing.T, l *core.Locker, key string) (release func()) {
 	return release
 }
 
-// isFree reports whether key is free.
 func isFree(t *testing.T, l *core.Locker, key string) bool {
 	t.Helper()
 	lease, err := l.TryAcquire(context.Background(), key)
@@ -196,10 +193,21 @@ func isFree(t *testing.T, l *core.Locker, key string) bool {
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	testserver.Eventually(t, soon, what, ok)
+	poll(t, soon, what, ok)
 }
 
-// within receives from ch.
+// poll works like testserver.Eventually, with longer pauses.
+func poll(t *testing.T, limit time.Duration, what string, ok func() bool) {
+	t.Helper()
+	testserver.Eventually(t, limit, what, func() bool {
+		if ok() {
+			return true
+		}
+		time.Sleep(tick / 5)
+		return false
+	})
+}
+
 func within[T any](t *testing.T, what string, ch <-chan T) (v T) {
 	t.Helper()
 	select {
@@ -215,7 +223,6 @@ func run(ctx context.Context, mw asynq.MiddlewareFunc, payload string, h asynq.H
 	return mw(h).ProcessTask(ctx, asynq.NewTask("order:pay", []byte(payload)))
 }
 
-// mustNotRun is a handler that fails the test if it runs.
 func mustNotRun(t *testing.T) asynq.HandlerFunc {
 	return func(context.Context, *asynq.Task) error {
 		t.Error("the handler ran")
@@ -249,7 +256,6 @@ func (g *gauge) enter() {
 
 func (g *gauge) leave() { g.now.Add(-1) }
 
-// seen collects events.
 type seen struct {
 	mu     sync.Mutex
 	events []core.Event

@@ -19,7 +19,7 @@ import (
 func TestScheduledJob(t *testing.T) {
 	t.Parallel()
 	for name, policy := range map[string]taskmw.Busy{"skip": taskmw.Skip, "drop": taskmw.Drop} {
-		t.Run("three replicas, "+name, func(t *testing.T) {
+		t.Run("three replicas "+name, func(t *testing.T) {
 			t.Parallel()
 			const every, keep, rounds = 2 * time.Second, time.Second, 5
 			r, s := newRig(t), &schedule{every: every, keep: keep}
@@ -63,9 +63,9 @@ func TestScheduledJob(t *testing.T) {
 			defer s.mu.Unlock()
 			slices.SortFunc(s.runs, func(a, b runAt) int { return a.began.Compare(b.began) })
 			for i := 1; i < len(s.runs); i++ {
-				// The key of a run was granted between its delivery and its beginning. A few
-				// milliseconds are allowed for Redis, which counts whole milliseconds by its
-				// own clock.
+				// The key of a run was granted between its delivery and its beginning.
+				// A few milliseconds are allowed for Redis, which counts whole
+				// milliseconds by its own clock.
 				if apart := s.runs[i].began.Sub(s.runs[i-1].delivered); apart < keep-5*time.Millisecond {
 					t.Errorf("two runs %v apart", apart)
 				}
@@ -91,10 +91,8 @@ type outcome struct {
 	late            bool // too late for KeepFor
 }
 
-// runAt has the times at which a task was delivered and began.
 type runAt struct{ delivered, began time.Time }
 
-// begin starts a round.
 func (s *schedule) begin(start time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -24,7 +24,7 @@ func TestServer(t *testing.T) {
 		"three servers":                   serial,
 		"contention uses no retry":        unburned,
 		"busy task without retries waits": lastAttempt,
-		"last attempt, key stays busy":    lastAttemptFails,
+		"last attempt while key busy":     lastAttemptFails,
 		"each policy":                     eachPolicy,
 		"server without Configure":        unconfigured,
 		"tasks with bad keys":             badKeys,

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/grpcmw"
 	"github.com/lockkit/lockkit/grpcmw/connectmw"
 	"github.com/lockkit/lockkit/grpcmw/internal/answers"
@@ -59,12 +60,16 @@ func forms() map[string][]connect.ClientOption {
 	return all
 }
 
-// TestAnswers runs the suite of package answers, for each form of connect's clients and for a
-// client of grpc-go.
+// TestAnswers runs the suite of package answers, for the forms of connect's clients and
+// for a client of grpc-go. Only two of connect's forms run outside of the proof, and
+// TestProtocols covers all of them.
 func TestAnswers(t *testing.T) {
 	for name, opts := range clients {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			if name != "gRPC-Web" && name != "Connect JSON gzip" {
+				tally.ProofOnly(t)
+			}
 			answers.Run(t, func(t *testing.T, h orders.OrdersServer, rules grpcmw.Rules, outer ...answers.Outer) orders.OrdersClient {
 				return newClient(t, open(t, h, rules, outer...), opts...)
 			})
@@ -78,7 +83,6 @@ func TestAnswers(t *testing.T) {
 	})
 }
 
-// open serves h with connect, and returns the URL.
 func open(t *testing.T, h orders.OrdersServer, rules grpcmw.Rules, outer ...answers.Outer) string {
 	t.Helper()
 	var around []connect.Interceptor
@@ -171,7 +175,8 @@ func (c *client) Show(ctx context.Context, o *orders.Order, opts ...grpc.CallOpt
 	return call(ctx, c.show, o, opts)
 }
 
-// call makes a call like a client of grpc-go. It returns the metadata of an error as trailer.
+// call makes a call like a client of grpc-go. It returns the metadata of an error as
+// trailer.
 func call(ctx context.Context, method *connect.Client[orders.Order, orders.Receipt], o *orders.Order, opts []grpc.CallOption) (*orders.Receipt, error) {
 	request := connect.NewRequest(o)
 	md, _ := metadata.FromOutgoingContext(ctx)

@@ -54,7 +54,8 @@ func ClientInterceptor(opts ...grpcmw.ClientOption) connect.Interceptor {
 						addHeaders(req.Header(), metadata.MD{name: values})
 					}
 				}
-				// The metadata is for this call only, and inner interceptors can make calls by grpc-go.
+				// The metadata is for this call only, and inner interceptors can make
+				// calls by grpc-go.
 				if response, err = next(metadata.NewOutgoingContext(ctx, outgoing), req); err == nil {
 					return nil
 				}
@@ -74,7 +75,6 @@ func ClientInterceptor(opts ...grpcmw.ClientOption) connect.Interceptor {
 	})
 }
 
-// keyOf returns the idempotency key that the caller has set.
 func keyOf(req connect.AnyRequest) metadata.MD {
 	md := metadata.MD{}
 	for _, name := range keyHeaders {

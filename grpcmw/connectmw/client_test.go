@@ -35,15 +35,15 @@ func (h *heard) note(values []string) (n int) {
 	return len(h.values)
 }
 
-// callPay calls Pay through a ClientInterceptor.
 func callPay(ctx context.Context, t *testing.T, url string, r *request, opts []connect.ClientOption, own ...grpcmw.ClientOption) (*response, error) {
 	t.Helper()
 	opts = append(slices.Clone(opts), connect.WithInterceptors(connectmw.ClientInterceptor(own...)))
 	return connect.NewClient[orders.Order, orders.Receipt](newHTTP(t), url+pay, opts...).CallUnary(ctx, r)
 }
 
-// TestClientInterceptor_RequestTwice checks that two calls with the same request have different
-// keys, and that an inner interceptor gets only the caller's own outgoing metadata.
+// TestClientInterceptor_RequestTwice checks that two calls with the same request have
+// different keys, and that an inner interceptor gets only the caller's own outgoing
+// metadata.
 func TestClientInterceptor_RequestTwice(t *testing.T) {
 	t.Parallel()
 	var keys heard
@@ -77,7 +77,7 @@ func TestClientInterceptor_RequestTwice(t *testing.T) {
 func TestClientInterceptor(t *testing.T) {
 	t.Parallel()
 	for name, opts := range clients {
-		t.Run("one key over all tries/"+name, func(t *testing.T) {
+		t.Run("one key over all tries "+name, func(t *testing.T) {
 			t.Parallel()
 			var keys heard
 			url := servePay(t, nil, func(_ context.Context, r *request) (*response, error) {
@@ -96,7 +96,7 @@ func TestClientInterceptor(t *testing.T) {
 				}
 			}
 		})
-		t.Run("waits for a busy lock/"+name, func(t *testing.T) {
+		t.Run("waits for a busy lock "+name, func(t *testing.T) {
 			t.Parallel()
 			locks := newLocker(t)
 			lease, err := locks.Acquire(t.Context(), core.Key("order", "5"))
@@ -136,7 +136,7 @@ func TestClientInterceptor(t *testing.T) {
 			t.Errorf("got %v after %d tries, want %v after 1", err, tries, connect.CodeInvalidArgument)
 		}
 	})
-	t.Run("keeps the caller's key", func(t *testing.T) {
+	t.Run("keeps the given key", func(t *testing.T) {
 		t.Parallel()
 		var keys heard
 		url := servePay(t, nil, func(_ context.Context, r *request) (*response, error) {

@@ -18,8 +18,8 @@ import (
 // grpcmw.KeepMetadata names them. A handler that returns bare messages passes
 // connect.NewResponse(message).
 //
-// Commit fails like grpcmw.Commit, and with core.ErrInvalid if response is nil or has no protobuf
-// message.
+// Commit fails like grpcmw.Commit, and with core.ErrInvalid if response is nil or has
+// no protobuf message.
 func Commit(ctx context.Context, tx once.Saver, response connect.AnyResponse) error {
 	if response == nil {
 		return fmt.Errorf("connectmw: commit: the response is nil: %w", core.ErrInvalid)

@@ -1,8 +1,9 @@
 // Package connectmw runs methods of connectrpc.com/connect under distributed locks, and
 // makes them idempotent, by the rules of package grpcmw.
 //
+//	order := grpcmw.Lock(locks, "order", grpcmw.Field("order.id"))
 //	rules := grpcmw.Rules{
-//		ordersconnect.OrdersPayProcedure:    {grpcmw.Lock(locks, "order", grpcmw.Field("order.id"))},
+//		ordersconnect.OrdersPayProcedure:    {order},
 //		ordersconnect.OrdersChargeProcedure: {grpcmw.Idempotent(runs, tenant)},
 //	}
 //	if err := grpcmw.Audit(connectmw.Services(ordersconnect.OrdersName), rules); err != nil {
@@ -17,11 +18,12 @@
 //
 // # One call in any form
 //
-// Procedure and message identify a call, in any protocol (Connect, gRPC, gRPC-Web),
-// codec (binary, JSON) and compression. The call runs once. Its response is replayed in
-// the form of each later request. A service of grpc-go with the same store, scope and
-// methods finds the same responses. So while a service moves between grpc-go and
-// connect, calls can be sent to servers of both libraries.
+// Under Idempotent, two requests with one idempotency key are the same call if they
+// have the same procedure and message, in any protocol (Connect, gRPC, gRPC-Web), codec
+// (binary, JSON) and compression. The stored response is replayed in the form of each
+// later request. A service of grpc-go with the same store, scope and methods finds the
+// same responses. So while a service moves between grpc-go and connect, calls can be
+// sent to servers of both libraries.
 //
 // # Metadata
 //
@@ -49,8 +51,8 @@
 //
 // # Limits
 //
-// grpc-go's own retry policy does not try again, because that policy needs a response
-// without headers, and connect sends headers with each response.
+// grpc-go's own retry policy tries again only after a response without headers. connect
+// sends headers with each response, so that policy has no effect.
 // grpcmw.UnaryClientInterceptor and [ClientInterceptor] try again.
 //
 // For outer interceptors, a replayed response is not a *connect.Response. The

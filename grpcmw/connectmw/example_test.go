@@ -27,7 +27,8 @@ func ExampleInterceptor() {
 	charged := 0
 	charge := func(ctx context.Context, r *connect.Request[orders.Order]) (*connect.Response[orders.Receipt], error) {
 		charged++
-		lease, _ := core.LeaseFromContext(ctx) // ctx is done when the client disconnects or the lock is lost
+		// ctx is done when the client disconnects or the lock is lost.
+		lease, _ := core.LeaseFromContext(ctx)
 		return connect.NewResponse(&orders.Receipt{Text: fmt.Sprintf("charge %d under %s", charged, lease.Key())}), nil
 	}
 	mux := http.NewServeMux() // of generated code: mux.Handle(ordersconnect.NewOrdersHandler(…))

@@ -32,8 +32,8 @@ func ofConnect(err error) *connect.Error {
 	return own
 }
 
-// withStatus returns err with the status that connect sends for err, because the rules
-// know only the errors of a context and of grpc-go.
+// withStatus returns err with connect's status for err. The rules know only the errors
+// of a context and of grpc-go.
 func withStatus(err error) error {
 	if s := statusOf(err); s != nil {
 		return &coded{err, s}

@@ -26,7 +26,7 @@ func TestLostReplies(t *testing.T) {
 		for fault, action := range map[string]testserver.Action{
 			"lost request": testserver.CloseRequest, "lost reply": testserver.CloseReply, "doubled request": testserver.DoubleRequest,
 		} {
-			t.Run(name+"/"+fault, func(t *testing.T) {
+			t.Run(name+" "+fault, func(t *testing.T) {
 				t.Parallel()
 				var charges atomic.Int64
 				url := servePay(t, idempotent(t), func(context.Context, *request) (*response, error) {

@@ -101,7 +101,9 @@ func (x *exchange) handle(ctx context.Context, _ any) (any, error) {
 func (x *exchange) Returned() (header, trailer metadata.MD) {
 	header, trailer = metadata.MD{}, metadata.MD{}
 	if x.failure != nil {
-		if !connect.IsWireError(x.failure) { // a wire error comes from a call that the handler made; the metadata of such a call is not sent
+		// A wire error comes from a call that the handler made. The metadata of such a
+		// call is not sent.
+		if !connect.IsWireError(x.failure) {
 			addMetadata(trailer, metaOf(x.failure))
 		}
 	} else if x.response != nil {
@@ -167,7 +169,6 @@ func (s *sending) SetTrailer(md metadata.MD) error {
 	return nil
 }
 
-// set returns the metadata that the rules have set.
 func (s *sending) set() (header, trailer metadata.MD) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

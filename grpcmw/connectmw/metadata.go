@@ -13,8 +13,8 @@ import (
 
 // metadataOf returns headers in the form of grpc-go: names in lower case, and decoded
 // values for names that end in "-bin". If a value of such a name is not base64,
-// metadataOf omits all values of the name, because another reader might use the first
-// or the last value.
+// metadataOf omits all values of the name. Another reader might use the first or the
+// last value.
 func metadataOf(h http.Header) metadata.MD {
 	md := make(metadata.MD, len(h))
 	addMetadata(md, h)

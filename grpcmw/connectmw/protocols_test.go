@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/http"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -60,16 +62,17 @@ func newOnce(t *testing.T, locks *core.Locker, opts ...once.Option) *once.Once {
 	return runs
 }
 
-// idempotent returns rules with a separate Once.
 func idempotent(t *testing.T, opts ...grpcmw.Option) grpcmw.Rules {
 	return grpcmw.Rules{pay: {grpcmw.Idempotent(newOnce(t, newLocker(t)), grpcmw.AnyCaller(), opts...)}}
 }
 
-// servePay serves Pay with rules and outer interceptors.
 func servePay(t *testing.T, rules grpcmw.Rules, h handler, outer ...connect.Interceptor) (url string) {
 	t.Helper()
 	return serve(t, connect.NewUnaryHandler(pay, h, connect.WithInterceptors(append(outer, connectmw.Interceptor(rules))...)))
 }
+
+// asking has the HTTP clients of ask, by URL.
+var asking sync.Map
 
 // ask calls Pay. pairs has the names and values of headers.
 func ask(t *testing.T, url string, o *orders.Order, opts []connect.ClientOption, pairs ...string) (*response, error) {
@@ -80,7 +83,11 @@ func ask(t *testing.T, url string, o *orders.Order, opts []connect.ClientOption,
 	for i := 0; i < len(pairs); i += 2 {
 		r.Header().Add(pairs[i], pairs[i+1])
 	}
-	return connect.NewClient[orders.Order, orders.Receipt](newHTTP(t), url+pay, opts...).CallUnary(ctx, r)
+	h, ok := asking.Load(url)
+	if !ok { // a connection for each call costs more than the call
+		h, _ = asking.LoadOrStore(url, newHTTP(t))
+	}
+	return connect.NewClient[orders.Order, orders.Receipt](h.(*http.Client), url+pay, opts...).CallUnary(ctx, r)
 }
 
 // answer returns a client's response as text, in one form for all protocols.
@@ -141,7 +148,7 @@ func TestProtocols(t *testing.T) {
 		},
 	} {
 		for _, first := range slices.Sorted(maps.Keys(clients)) {
-			t.Run(name+"/"+first, func(t *testing.T) {
+			t.Run(name+" "+first, func(t *testing.T) {
 				t.Parallel()
 				var runs atomic.Int32
 				url := servePay(t, idempotent(t, grpcmw.KeepMetadata("location")), func(ctx context.Context, r *request) (*response, error) {
@@ -167,7 +174,6 @@ func TestProtocols(t *testing.T) {
 	}
 }
 
-// payments is a service of grpc-go.
 type payments struct {
 	orders.UnimplementedOrdersServer
 	pay func(context.Context, *orders.Order) (*orders.Receipt, error)
@@ -345,7 +351,7 @@ func TestKeyFunc(t *testing.T) {
 			"scope":            {grpcmw.Idempotent(runs, key)},
 			"in an Idempotent": {grpcmw.Idempotent(runs, grpcmw.AnyCaller(), grpcmw.KeepMetadata("location")), grpcmw.Lock(locks, "order", key)},
 		} {
-			t.Run(name+"/"+where, func(t *testing.T) {
+			t.Run(name+" "+where, func(t *testing.T) {
 				t.Parallel()
 				want := c.want
 				if where == "Lock with Render" {
@@ -359,7 +365,7 @@ func TestKeyFunc(t *testing.T) {
 				}
 			})
 		}
-		t.Run(name+"/stream", func(t *testing.T) {
+		t.Run(name+" stream", func(t *testing.T) {
 			t.Parallel()
 			rules := grpcmw.Rules{watch: {grpcmw.Lock(locks, "order", key)}}
 			url := serveStream(t, watch, rules, func(o ...connect.HandlerOption) *connect.Handler {
@@ -410,8 +416,8 @@ func TestBinaryHeaders(t *testing.T) {
 	}
 }
 
-// TestTwoInterceptors checks that a call that an inner interceptor refuses does not
-// count as an attempt for an outer interceptor.
+// TestTwoInterceptors checks that a refusal by an inner interceptor does not count as
+// an attempt for an outer interceptor.
 func TestTwoInterceptors(t *testing.T) {
 	t.Parallel()
 	locks := newLocker(t)

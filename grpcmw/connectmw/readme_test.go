@@ -25,7 +25,8 @@ func mount(mux *http.ServeMux, locks *core.Locker, payments paymentsconnect.Paym
 	if err != nil {
 		return err
 	}
-	caller := func(ctx context.Context, _ string, _ any) (string, error) { return callerOf(ctx) } // set by your authentication middleware
+	// Your authentication middleware sets the caller.
+	caller := func(ctx context.Context, _ string, _ any) (string, error) { return callerOf(ctx) }
 	rules := grpcmw.Rules{paymentsconnect.PaymentsChargeProcedure: {
 		grpcmw.Idempotent(runs, caller), grpcmw.Lock(locks, "account", grpcmw.Field("account"), grpcmw.Acquire(core.Wait(time.Second)))}}
 	if err := grpcmw.Audit(connectmw.Services(paymentsconnect.PaymentsName), rules); err != nil {

@@ -49,9 +49,9 @@ func (s *received) RecvMsg(m any) error       { return s.conn.Receive(m) }
 func (s *received) SendMsg(m any) error       { return s.conn.Send(m) }
 func (s *received) SetTrailer(md metadata.MD) { _ = s.sending.SetTrailer(md) }
 
-// guarded is the handler's stream. After the loss of the lock, Receive returns an error. If
-// a rule has received the first message, the handler's first Receive returns the same
-// message.
+// guarded is the handler's stream. After the loss of the lock, Receive returns an
+// error. If a rule has received the first message, the handler's first Receive returns
+// the same message.
 type guarded struct {
 	connect.StreamingHandlerConn
 	stream grpc.ServerStream

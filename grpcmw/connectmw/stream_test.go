@@ -24,13 +24,11 @@ const (
 	upload = orders.Orders_Upload_FullMethodName
 )
 
-// serveStream serves one handler of streams under rules.
 func serveStream(t *testing.T, method string, rules grpcmw.Rules, make func(...connect.HandlerOption) *connect.Handler) (url string) {
 	t.Helper()
 	return start(t, make(connect.WithInterceptors(connectmw.Interceptor(rules)))) + method
 }
 
-// reasonOf returns the reason in the details of an error.
 func reasonOf(err error) string {
 	var own *connect.Error
 	if !errors.As(err, &own) {
@@ -126,7 +124,7 @@ func TestClientStream(t *testing.T) {
 }
 
 // TestStream_Idempotent checks that each call of a stream with an Idempotent is
-// refused, because a stream has no response to store.
+// refused. A stream has no response to store.
 func TestStream_Idempotent(t *testing.T) {
 	t.Parallel()
 	rules := idempotent(t)
@@ -158,13 +156,11 @@ func (s lost) Extend(_ context.Context, claims []store.Claim) []store.Extension 
 	return answers
 }
 
-// quiet is an observer that ignores all events.
 type quiet struct{}
 
 func (quiet) Observe(context.Context, core.Event) {}
 
-// TestStream_Lost checks that a handler receives no further message after the loss of
-// its lock.
+// TestStream_Lost checks that a handler receives no message after the loss of its lock.
 func TestStream_Lost(t *testing.T) {
 	t.Parallel()
 	locks, err := core.New(lost{memstore.New()}, core.WithObserver(quiet{}))

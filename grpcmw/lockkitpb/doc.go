@@ -14,6 +14,7 @@
 // number is registered. Older generated code then has to be generated again.
 package lockkitpb
 
-// go generate needs protoc (Debian: protobuf-compiler). Building and testing do not need it.
+// go generate needs protoc (Debian: protobuf-compiler). Building and testing do not
+// need it.
 //
 //go:generate sh generate.sh

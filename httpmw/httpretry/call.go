@@ -21,7 +21,6 @@ type call struct {
 	last  *http.Response // the response of the last try, or nil
 }
 
-// run makes the tries and returns their outcome.
 func (c *call) run() (*http.Response, error) {
 	ctx := c.req.Context()
 	_, err := retry.Do(ctx, c.policy, c.try)
@@ -39,9 +38,10 @@ func (c *call) run() (*http.Response, error) {
 	return nil, fmt.Errorf("httpretry: not carried out: %w", err)
 }
 
-// finish returns the last response, unless that response would hide an earlier try that may have
-// been carried out. For example, a 401 does not show the outcome of the earlier try.
-// finish returns a 5xx, because callers do not treat a 5xx as a final result.
+// finish returns the last response, unless that response would hide an earlier try that
+// may have been carried out. For example, a 401 does not show the outcome of the
+// earlier try. finish returns a 5xx, because callers do not treat a 5xx as a final
+// result.
 func (c *call) finish(resp *http.Response) (*http.Response, error) {
 	settled := resp.StatusCode/100 == 2 || resp.Header.Get("Idempotent-Replayed") == "true"
 	if c.open && !settled && resp.StatusCode < http.StatusInternalServerError {
@@ -52,7 +52,6 @@ func (c *call) finish(resp *http.Response) (*http.Response, error) {
 	return resp, nil
 }
 
-// drop closes the response of the last try.
 func (c *call) drop() {
 	if c.last != nil {
 		_ = c.last.Body.Close()
@@ -60,8 +59,8 @@ func (c *call) drop() {
 	}
 }
 
-// try sends the request once. If it returns an error, retry.Do makes another try, unless retry.Stop
-// has marked the error.
+// try sends the request once. If it returns an error, retry.Do makes another try,
+// unless retry.Stop has marked the error.
 func (c *call) try(ctx context.Context) (struct{}, error) {
 	c.drop()
 	var nothing struct{}
@@ -88,7 +87,6 @@ func (c *call) repeatable() bool {
 	return c.req.Body == nil || c.req.Body == http.NoBody || c.req.GetBody != nil
 }
 
-// next returns the request of the next try.
 func (c *call) next(ctx context.Context) (*http.Request, error) {
 	req := c.req.Clone(ctx)
 	if req.Header == nil {
@@ -110,8 +108,7 @@ func (c *call) next(ctx context.Context) (*http.Request, error) {
 	return req, nil
 }
 
-// send makes one try. It returns the response, and reports whether another try has to
-// follow.
+// send makes one try. again reports whether another try has to follow.
 func (c *call) send(req *http.Request) (resp *http.Response, again bool, err error) {
 	ctx, cancel := context.WithCancel(req.Context())
 	inTime := func() bool { return true }
@@ -121,7 +118,8 @@ func (c *call) send(req *http.Request) (resp *http.Response, again bool, err err
 	resp, err = c.base.RoundTrip(req.WithContext(ctx))
 	if err != nil {
 		if !inTime() {
-			err = fmt.Errorf("no response within %v: %v", c.timeout, err) // hides context.Canceled
+			// The format hides context.Canceled.
+			err = fmt.Errorf("no response within %v s: %v", c.timeout.Seconds(), err)
 		}
 		cancel()
 		return nil, false, err
@@ -131,7 +129,7 @@ func (c *call) send(req *http.Request) (resp *http.Response, again bool, err err
 	c.open = c.open || open
 	if !inTime() && !again {
 		_ = resp.Body.Close() // unreadable, because its context is canceled
-		return nil, false, fmt.Errorf("no response within %v", c.timeout)
+		return nil, false, fmt.Errorf("no response within %v s", c.timeout.Seconds())
 	}
 	return resp, again, nil
 }

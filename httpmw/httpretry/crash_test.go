@@ -25,12 +25,12 @@ import (
 	"github.com/lockkit/lockkit/retry"
 )
 
-// serviceEnv names the environment variable that makes this program a service. The variable has the
-// address of Redis, the policy, and whether the service dies.
+// serviceEnv names the environment variable that makes this program a service. The
+// variable has the address of Redis, the policy, and whether the service dies.
 const serviceEnv = "LOCKKIT_HTTPRETRY_SERVICE"
 
-// TestCrash kills a service after its charge, and starts another service in its place. It covers
-// hazard 72.
+// TestCrash kills a service after its charge, and starts another service in its place.
+// It covers hazard 72.
 func TestCrash(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)

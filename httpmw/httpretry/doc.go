@@ -6,8 +6,8 @@
 //
 // The key survives this process only if the caller derives it from its own order,
 // stores it before the request is sent, and sets it by [WithKey], [Key] or the header.
-// Otherwise the key is random: all tries of one RoundTrip have the same key, and the
-// next RoundTrip has another key.
+// If the caller sets no key, the key is random. All tries of one RoundTrip have the
+// same key, and the next RoundTrip has another key.
 //
 // The package imports only the standard library and package retry. It works with any
 // server that carries out requests with the same key once. The server side of the kit
@@ -42,34 +42,36 @@
 //
 // # What is never tried again
 //
-//   - A response with a status other than 408, 409, 425, 429, 502, 503 or 504.
-//   - 409, unless its problem type ends in idempotency-in-progress or lock-busy, the two
-//     types of the kit that ask for a repetition. Other types can be a final answer, or report
-//     that the outcome stays unknown.
+//   - A request whose response has a status other than 408, 409, 425, 429, 502, 503 or
+//     504.
+//   - A request whose response is 409, unless its problem type ends in
+//     idempotency-in-progress or lock-busy, the two types of the kit that ask for a
+//     repetition. Other types can be a final answer, or report that the outcome stays
+//     unknown.
 //   - A request whose body cannot be sent a second time, because it has no GetBody.
 //     http.NewRequest sets GetBody for bytes.Buffer, bytes.Reader and strings.Reader.
-//   - A request whose method is not covered: by default any method other than POST and PATCH, see
-//     [Methods].
+//   - A request whose method is not covered: by default any method other than POST and
+//     PATCH, see [Methods].
 //   - A request to a host that [Hosts] does not name. Such a request does not get a key
 //     either, because net/http itself repeats a request that has a key.
 //
-// A server that ignores the key treats a second try as a second payment. So name only hosts
-// that promise to honor keys. A key is safe only for as long as the host stores its response;
-// stdmw stores responses for 24 hours by default.
+// A server that ignores the key treats a second try as a second payment. So name only
+// hosts that promise to honor keys. A key is safe only for as long as the host stores
+// its response. stdmw stores responses for 24 hours by default.
 //
 // # Other clients that try again
 //
-// If a client above this transport tries again, each of its tries is a separate RoundTrip with
-// another random key. Each try would then be another payment. Such clients are
-// github.com/hashicorp/go-retryablehttp, github.com/go-resty/resty with SetRetryCount, and the SDKs
-// of many providers. Use one of these settings:
+// If a client above this transport tries again, each of its tries is a separate
+// RoundTrip with another random key. Each try would then be another payment. Such
+// clients are github.com/hashicorp/go-retryablehttp, github.com/go-resty/resty with
+// SetRetryCount, and the SDKs of many providers. Use one of these settings:
 //
-//   - The caller sets the key: by [WithKey] in the context of the request, by [Key], or in the
-//     header. All tries of the client and of this transport then have that key.
+//   - The caller sets the key: by [WithKey] in the context of the request, by [Key], or
+//     in the header. All tries of the client and of this transport then have that key.
 //   - The tries of the other client are turned off: RetryMax = 0, SetRetryCount(0).
-//   - The other client is below this transport: New(&retryablehttp.RoundTripper{Client: c},
-//     Hosts(…), Retry(retry.None)). The transport sets the key once, and all tries of the other
-//     client have that key.
+//   - The other client is below this transport:
+//     New(&retryablehttp.RoundTripper{Client: c}, Hosts(…), Retry(retry.None)). The
+//     transport sets the key once, and all tries of the other client have that key.
 //
 // net/http, below this transport, also repeats a request with an Idempotency-Key under
 // the same key, if a kept-alive connection breaks before the response. Neither [Retry]
@@ -79,8 +81,8 @@
 //
 //   - A response. After an UnknownError only the server knows whether the request was
 //     carried out. Repeat the request later under the same key, or ask in another way.
-//   - One execution if two keys are used, or if the server ignores keys. Only the server can
-//     promise one execution, for as long as it stores the response.
+//   - One execution if two keys are used, or if the server ignores keys. Only the
+//     server can promise one execution, for as long as it stores the response.
 //   - A key that survives a crash of this process, unless the caller stores it.
 //   - One execution after the server has restored an older backup of its responses.
 package httpretry

@@ -14,8 +14,8 @@ import (
 	"github.com/lockkit/lockkit/retry"
 )
 
-// hung is a short time-out for tries without a response. On a busy machine it also ends other
-// tries.
+// hung is a short time-out for tries without a response. On a busy machine it also ends
+// other tries.
 var hung = httpretry.TryTimeout(300 * time.Millisecond)
 
 // often allows enough tries for a test in which the short time-out (hung) ends some of
@@ -143,7 +143,6 @@ func TestFaults(t *testing.T) {
 	})
 }
 
-// roundTrip is a RoundTripper of one function.
 type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
@@ -172,9 +171,9 @@ func TestTransportRepeats(t *testing.T) {
 	}
 }
 
-// TestStorm pays many orders while most messages meet a fault. Each order is charged once, or
-// its outcome is unknown. An order with an unknown outcome is charged once when its payment is
-// repeated under its key. The test covers hazard 72.
+// TestStorm pays many orders while most messages meet a fault. Each order is charged
+// once, or its outcome is unknown. An order with an unknown outcome is charged once
+// when its payment is repeated under its key. The test covers hazard 72.
 func TestStorm(t *testing.T) {
 	t.Parallel()
 	const orders, workers = 48, 8

@@ -131,8 +131,7 @@ func post(ctx context.Context, t *testing.T, body io.Reader) *http.Request {
 	return r
 }
 
-// newTransport returns a transport that covers the host of post. The transport has
-// short pauses, unless opts sets other pauses.
+// newTransport returns a transport that covers the host of post.
 func newTransport(base http.RoundTripper, opts ...httpretry.Option) http.RoundTripper {
 	quick := httpretry.Retry(retry.Policy{Initial: 10 * time.Millisecond, Attempts: 4})
 	return httpretry.New(base, append([]httpretry.Option{httpretry.Hosts(host), quick}, opts...)...)
@@ -158,7 +157,7 @@ func TestTries(t *testing.T) {
 		"a response ends it":             {answers: one(paid), tries: 1, status: 201},
 		"a lost try is made again":       {answers: one(lost, paid), tries: 2, status: 201},
 		"lost tries are unknown":         {answers: one(lost), tries: 4, unknown: true},
-		"retry.None is one try":          {answers: one(lost, paid), opts: []httpretry.Option{httpretry.Retry(retry.None)}, tries: 1, unknown: true},
+		"None is one try":                {answers: one(lost, paid), opts: []httpretry.Option{httpretry.Retry(retry.None)}, tries: 1, unknown: true},
 		"408 is made again":              {answers: one(problem(408, ""), paid), tries: 2, status: 201},
 		"425 is made again":              {answers: one(problem(425, ""), paid), tries: 2, status: 201},
 		"429 is made again":              {answers: one(problem(429, ""), paid), tries: 2, status: 201},
@@ -191,7 +190,7 @@ func TestTries(t *testing.T) {
 		"500 after a lost try":           {answers: one(lost, problem(500, "")), tries: 2, status: 500},
 
 		"Retry-After in seconds":          {answers: one(problem(503, "", "Retry-After", "7"), paid), tries: 2, status: 201, gap: 7 * second, took: 7 * second},
-		"Retry-After as a server's date":  {answers: one(problem(503, "", "Retry-After", at(7*second), "Date", at(0)), paid), tries: 2, status: 201, gap: 7 * second, took: 7 * second},
+		"Retry-After as a date":           {answers: one(problem(503, "", "Retry-After", at(7*second), "Date", at(0)), paid), tries: 2, status: 201, gap: 7 * second, took: 7 * second},
 		"Retry-After as a past date":      {answers: one(problem(503, "", "Retry-After", at(-second), "Date", at(0)), paid), tries: 2, status: 201, took: second},
 		"Retry-After that says nothing":   {answers: one(problem(503, "", "Retry-After", "soon"), paid), tries: 2, status: 201, took: second},
 		"Retry-After below zero":          {answers: one(problem(503, "", "Retry-After", "-7"), paid), tries: 2, status: 201, took: second},

@@ -14,8 +14,9 @@ import (
 	"github.com/lockkit/lockkit/retry"
 )
 
-// TestNotCovered checks that requests that are not covered are sent once and unchanged, even if
-// they have a key. A host that ignores the key treats a second request as a second payment.
+// TestNotCovered checks that requests that are not covered are sent once and unchanged,
+// even if they have a key. A host that ignores the key treats a second request as a
+// second payment.
 func TestNotCovered(t *testing.T) {
 	t.Parallel()
 	orders := httpretry.Key(func(r *http.Request) string { return r.Header.Get("X-Order") })
@@ -29,7 +30,7 @@ func TestNotCovered(t *testing.T) {
 		"another host in the name": {change: func(r *http.Request) { r.URL.Host = "a." + host }},
 		"another host at its end":  {change: func(r *http.Request) { r.URL.Host = host + ".example" }},
 		"another port":             {change: func(r *http.Request) { r.URL.Host = host + ":8443" }},
-		"another scheme's port":    {change: func(r *http.Request) { r.URL.Host = host + ":80" }},
+		"port of another scheme":   {change: func(r *http.Request) { r.URL.Host = host + ":80" }},
 		"another Host header":      {change: func(r *http.Request) { r.Host = "shop.example" }},
 		"GET":                      {change: func(r *http.Request) { r.Method = http.MethodGet }},
 		"an empty method":          {change: func(r *http.Request) { r.Method = "" }},
@@ -38,7 +39,7 @@ func TestNotCovered(t *testing.T) {
 		"POST without Methods":     {opts: []httpretry.Option{httpretry.Methods("PUT")}},
 		"a Key that returns none":  {opts: []httpretry.Option{orders}},
 		"PATCH":                    {change: func(r *http.Request) { r.Method = http.MethodPatch }, covered: true},
-		"the scheme's port":        {change: func(r *http.Request) { r.URL.Host = host + ":443" }, covered: true},
+		"port of the scheme":       {change: func(r *http.Request) { r.URL.Host = host + ":443" }, covered: true},
 		"the host in capitals":     {change: func(r *http.Request) { r.URL.Host = strings.ToUpper(host) }, covered: true},
 		"http":                     {change: func(r *http.Request) { r.URL.Scheme = "http" }, covered: true},
 		"no Host header":           {change: func(r *http.Request) { r.Host = "" }, covered: true},
@@ -46,7 +47,7 @@ func TestNotCovered(t *testing.T) {
 		"a second Hosts":           {change: func(r *http.Request) { r.URL.Host, r.Host = "shop.example", "" }, opts: []httpretry.Option{httpretry.Hosts("Shop.example:443")}, covered: true},
 		"PUT of Methods":           {change: func(r *http.Request) { r.Method = http.MethodPut }, opts: []httpretry.Option{httpretry.Methods("POST", "PUT")}, covered: true},
 		"a Key that returns one":   {change: func(r *http.Request) { r.Header.Set("X-Order", "5") }, opts: []httpretry.Option{orders}, covered: true},
-		"an own key, and Key":      {change: func(r *http.Request) { r.Header.Set("Idempotency-Key", "mine") }, opts: []httpretry.Option{orders}, covered: true},
+		"own key and Key":          {change: func(r *http.Request) { r.Header.Set("Idempotency-Key", "mine") }, opts: []httpretry.Option{orders}, covered: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -153,10 +154,10 @@ func TestBodies(t *testing.T) {
 		tries  int
 		status int
 	}{
-		"none is repeated":               {answer: lost, tries: 4},
-		"NoBody is repeated":             {body: http.NoBody, answer: lost, tries: 4},
-		"one without GetBody is not":     {body: stream(), answer: lost, tries: 1},
-		"one without GetBody, after 503": {body: stream(), answer: problem(503, ""), tries: 1, status: 503},
+		"none is repeated":              {answer: lost, tries: 4},
+		"NoBody is repeated":            {body: http.NoBody, answer: lost, tries: 4},
+		"one without GetBody is not":    {body: stream(), answer: lost, tries: 1},
+		"one without GetBody after 503": {body: stream(), answer: problem(503, ""), tries: 1, status: 503},
 		"GetBody that fails ends it": {body: stream(), answer: lost, tries: 1, rewind: func() (io.ReadCloser, error) {
 			return nil, io.ErrClosedPipe
 		}},

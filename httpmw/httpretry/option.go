@@ -23,7 +23,7 @@ type config struct {
 	key     func(*http.Request) string
 }
 
-// defaultRetry tries for about ten seconds, like the default of grpcmw.
+// defaultRetry tries for about ten seconds.
 var defaultRetry = retry.Policy{Initial: 100 * time.Millisecond, Max: 5 * time.Second, Multiplier: 2, Jitter: 0.5, Attempts: 8}
 
 // Hosts names the hosts that honor idempotency keys. New requires Hosts. Requests to
@@ -61,10 +61,10 @@ func Methods(methods ...string) Option {
 	return func(c *config) { c.methods = methods }
 }
 
-// Retry sets the number of tries of a request and the pauses between them. The default is 8 tries
-// within about ten seconds. A pause is never shorter than the Retry-After of the
-// response. With retry.None each request has a key and one try. Retry panics if p is
-// not valid.
+// Retry sets the number of tries of a request and the pauses between them. The default
+// is 8 tries within about ten seconds. A pause is never shorter than the Retry-After of
+// the response. With retry.None each request has a key and one try. Retry panics if p
+// is not valid.
 func Retry(p retry.Policy) Option {
 	if err := p.Validate(); err != nil {
 		panic(fmt.Sprintf("httpretry: Retry: %v", err))
@@ -79,7 +79,7 @@ func Retry(p retry.Policy) Option {
 // not positive.
 func TryTimeout(d time.Duration) Option {
 	if d <= 0 {
-		panic(fmt.Sprintf("httpretry: TryTimeout %v is out of range (more than 0)", d))
+		panic(fmt.Sprintf("httpretry: TryTimeout: %v s is out of range (more than 0)", d.Seconds()))
 	}
 	return func(c *config) { c.timeout = d }
 }

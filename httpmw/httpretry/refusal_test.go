@@ -17,7 +17,7 @@ import (
 )
 
 // TestRefusals checks the results of requests that stdmw refuses, with and without a
-// lost reply to the first try. The bank counts the charges. The test covers hazard 72.
+// lost reply to the first try. The test covers hazard 72.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	paidBefore := func(t *testing.T, s *shop) {
@@ -57,13 +57,13 @@ func TestRefusals(t *testing.T) {
 		tries   int
 		charges int
 	}{
-		"422, mismatch":              {first: paidBefore, key: "k", body: text("6 euros"), status: 422, kind: "idempotency-mismatch", tries: 1, charges: 1},
+		"422 for mismatch":           {first: paidBefore, key: "k", body: text("6 euros"), status: 422, kind: "idempotency-mismatch", tries: 1, charges: 1},
 		"422 after a lost reply":     {first: paidBefore, key: "k", body: text("6 euros"), lost: true, status: 422, unknown: true, tries: 2, charges: 1},
-		"410, unreplayable":          {inside: events, first: paidBefore, key: "k", status: 410, kind: "idempotency-unreplayable", tries: 1, charges: 1},
+		"410 for unreplayable":       {inside: events, first: paidBefore, key: "k", status: 410, kind: "idempotency-unreplayable", tries: 1, charges: 1},
 		"410 after a lost reply":     {inside: events, key: "k", lost: true, status: 410, unknown: true, tries: 2, charges: 1},
-		"400, key not allowed":       {key: `"k`, status: 400, kind: "idempotency-key-invalid", tries: 1},
+		"400 for unexpected key":     {key: `"k`, status: 400, kind: "idempotency-key-invalid", tries: 1},
 		"400 after a lost reply":     {key: `"k`, lost: true, status: 400, unknown: true, tries: 2},
-		"409, indeterminate":         {opts: []once.Option{once.AtMostOnce()}, inside: dies, key: "k", status: 409, unknown: true, tries: 2, charges: 1},
+		"409 for indeterminate":      {opts: []once.Option{once.AtMostOnce()}, inside: dies, key: "k", status: 409, unknown: true, tries: 2, charges: 1},
 		"replay after a lost reply":  {key: "k", lost: true, status: 201, tries: 2, charges: 1},
 		"body without GetBody":       {key: "k", body: stream, status: 201, tries: 1, charges: 1},
 		"lost reply without GetBody": {key: "k", body: stream, lost: true, unknown: true, tries: 1, charges: 1},
@@ -116,7 +116,7 @@ func TestRefusals(t *testing.T) {
 	}
 
 	// The lock inside Idempotent is busy, at least for the first try.
-	for name, frees := range map[string]bool{"lock-busy, then paid": true, "lock-busy to the end": false} {
+	for name, frees := range map[string]bool{"lock-busy then paid": true, "lock-busy to the end": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newShop(t, true)

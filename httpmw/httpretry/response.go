@@ -17,8 +17,8 @@ import (
 const maxRead = 64 << 10
 
 // judge reports whether another try has to follow resp, and whether the outcome of the
-// try is open: the request may have been carried out. judge reads the beginning of the
-// body if necessary.
+// try is open. The request may then have been carried out. judge reads the beginning of
+// the body if necessary.
 func judge(resp *http.Response) (again, open bool) {
 	switch resp.StatusCode {
 	case http.StatusTooEarly, http.StatusTooManyRequests:
@@ -57,7 +57,7 @@ func buffer(resp *http.Response) []byte {
 
 // retryAfter returns the pause that a response requests. If the response requests no
 // pause, the result is 0 or negative. A date in Retry-After is compared with the Date
-// of the response, so the client's clock matters only if there is no Date.
+// of the response, or else with the client's clock.
 func retryAfter(h http.Header) time.Duration {
 	value := h.Get("Retry-After")
 	seconds, err := strconv.ParseUint(value, 10, 32)

@@ -61,7 +61,7 @@ func (b *bank) keysOf(order string) []string {
 }
 
 // receipt returns the body of the response for an order. The body is longer than the
-// response's header.
+// response's header, so that half of the reply (CutReply) ends in the body.
 func receipt(order string) string { return "receipt " + order + strings.Repeat(".", 4000) }
 
 // shop is a service under stdmw.Idempotent, behind the fault proxy.
@@ -72,7 +72,6 @@ type shop struct {
 	locks     *core.Locker
 	// before is called before an order is charged, and can respond instead.
 	before func(w http.ResponseWriter, order string) (answered bool)
-	// inside is a middleware that is mounted inside Idempotent.
 	inside func(http.Handler) http.Handler
 }
 
@@ -119,8 +118,7 @@ func newShop(t *testing.T, guarded bool, opts ...once.Option) *shop {
 	return s
 }
 
-// client returns a client that covers the shop. The client has short pauses, unless
-// opts sets other pauses.
+// client returns a client that covers the shop.
 func (s *shop) client(opts ...httpretry.Option) *http.Client {
 	all := append([]httpretry.Option{
 		httpretry.Hosts(s.Addr), httpretry.Retry(retry.Policy{Initial: 10 * time.Millisecond, Attempts: 6}),

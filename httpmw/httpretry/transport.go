@@ -23,9 +23,9 @@ type transport struct {
 // RoundTripper covers the requests of POST and PATCH, or of Methods, to the named
 // Hosts. It sends other requests unchanged.
 //
-// The key comes from the request's own header, else from WithKey, else from Key. Otherwise it is
-// random. A request fails, and nothing is sent, in two cases. The key from its header or
-// WithKey is empty, or its header has several keys.
+// The key comes from the request's own header, else from WithKey, else from Key.
+// Otherwise it is random. A request with an empty key from its header or WithKey fails,
+// and nothing is sent. Several keys in the header have the same effect.
 //
 // A request is tried again after an error of base, after 408, 425, 429, 502, 503 and
 // 504, and after 409 if its problem type ends in "idempotency-in-progress" or
@@ -92,7 +92,6 @@ func (t *transport) covers(req *http.Request) bool {
 	return slices.Contains(t.methods, req.Method) && named(req.URL.Host) && (req.Host == "" || named(req.Host))
 }
 
-// errKey is returned when a request does not have exactly one key.
 var errKey = errors.New("httpretry: the request's " + keyHeader + " is empty, or there are several; nothing was sent")
 
 // keyOf returns the key of a covered request, or "" if the request gets no key.
@@ -115,13 +114,13 @@ func (t *transport) keyOf(req *http.Request) (string, error) {
 	return own[0], nil
 }
 
-// contextKey is the context key of WithKey.
 type contextKey struct{}
 
 // WithKey returns a context with an Idempotency-Key for a request that has no such
 // header. Derive the key from the request's order, and store it with the order before
 // the request is sent. The request can then be repeated after a crash. A key is for one
-// request, so do not use the context for another request: the server would refuse it.
+// request. Do not use the context for another request, because the server would refuse
+// it.
 func WithKey(ctx context.Context, key string) context.Context {
 	return context.WithValue(ctx, contextKey{}, key)
 }

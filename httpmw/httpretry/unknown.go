@@ -14,7 +14,8 @@ type UnknownError struct {
 	Key string
 	// Tries is the number of tries, without repetitions that base made.
 	Tries int
-	// Status is the status of the last try's response, or 0 if there was none.
+	// Status is the status of the last try's response. It is 0 if there was no
+	// response, or if the request's context is done.
 	Status int
 	// Err is the reason for the failure of the last try.
 	Err error

@@ -29,8 +29,8 @@ import (
 // idempotency-failed. After an error the handler rolls back, and may repeat the
 // transaction with another Commit.
 //
-// Commit fails like once.Commit. It also fails with core.ErrInvalid, before anything is
-// sent, in these cases:
+// Commit fails like once.Commit. It also fails with core.ErrInvalid, before it uses tx,
+// in these cases:
 //
 //   - there is no Idempotent around the handler
 //   - the handler has neither set a status nor written data

@@ -16,7 +16,7 @@
 //
 // The documentation of httpmw also applies to stdmw. It describes the rules of keys for
 // the clients of a service, the stored responses, the refusals, and the order of
-// middlewares. httpmw and stdmw share one implementation, and each package replays the
+// middlewares. httpmw and stdmw share one implementation. Each package replays the
 // responses that the other package has stored. This page describes the differences.
 //
 // A handler marks a response of 200 that reports a failure by once.NotFinal. The
@@ -27,7 +27,8 @@
 //	}
 //
 // A service that passes its client's Idempotency-Key on to another service puts its own
-// name into the scope. Otherwise each such call gets 409, because its key is in progress:
+// name into the scope. With the same store and scope, each such call otherwise gets
+// 409, because its key is in progress:
 //
 //	billing := func(*http.Request) (string, error) { return "billing", nil }
 //	stdmw.Idempotent(runs, stdmw.Join(billing, account))
@@ -36,12 +37,12 @@
 //
 // Lock and Idempotent return a func(http.Handler) http.Handler. chi takes that type,
 // and echo takes it through echo.WrapMiddleware. Wrap the handlers of routes, and not
-// the mux. Outside the mux there are no path parameters yet, and a request that matches
-// no route is refused because it has no key, instead of getting 404.
+// the mux. Outside the mux there are no path parameters yet. A request that matches no
+// route is then refused for its missing key, instead of getting 404.
 //
 // [Path] reads http.Request.PathValue, which http.ServeMux and chi set. chi does not
-// decode unnecessary escapes of a path: the parameter of /orders/4%32 is 4%32, as in
-// chi.URLParam, and differs from 42. For echo, an outer middleware sets the path
+// decode unnecessary escapes of a path. For example, the parameter of /orders/4%32 is
+// 4%32, as in chi.URLParam, and not 42. For echo, an outer middleware sets the path
 // values:
 //
 //	for i, name := range c.ParamNames() {
@@ -66,9 +67,9 @@
 // go-zero and Hertz, and a handler of Fiber with core and once. The tests there mount
 // stdmw in these frameworks.
 //
-// net/http has no list of routes, so there is no Check. If a route does not have the
-// parameter of a Path, the first request to that route notifies the Locker's observer
-// of core.Misused.
+// net/http has no list of routes, so there is no Check. The first request to a route
+// without the parameter of a Path notifies the Locker's observer of core.Misused, once
+// for each middleware.
 //
 // # connect
 //
@@ -103,6 +104,6 @@
 //
 // net/http has no list of errors like gin's c.Errors. A handler passes errors to
 // Idempotent by [Error], and [OnError] gets the reasons of refusals with status 500 and
-// above. If a handler returns without a response, the response is an empty 200, unless
-// the handler's context is done or the handler has called Error.
+// above. If a handler returns without a response, the response is an empty 200. It is
+// not stored after a call of Error, or if the handler's context is done.
 package stdmw

@@ -46,8 +46,8 @@ func (x *exchange) Abort()                     {}
 func (x *exchange) Package() guard.Package     { return pkg }
 func (x *exchange) Missed() bool               { return false }
 
-// Under also adds notes to ctx, if the middleware is an Idempotent and no outer
-// middleware has added them.
+// Under sets the context of the request. It adds notes to ctx, if the middleware is an
+// Idempotent and no outer middleware has added them.
 func (x *exchange) Under(ctx context.Context) {
 	if x.notes == nil && x.holds {
 		x.notes = &x.own
@@ -66,8 +66,8 @@ func (x *exchange) SetWriter(w guard.Writer) {
 	}
 }
 
-// Next passes the middleware's own writer to the handler, unless a Recorder records the
-// response.
+// Next passes to the handler the writer that the middleware got, unless a Recorder
+// records the response.
 func (x *exchange) Next() {
 	if !x.holds {
 		x.next.ServeHTTP(x.out.ResponseWriter, x.r)

@@ -12,9 +12,9 @@ import (
 // the request is wrong. After an http.MaxBytesError the response is 413, and after any
 // other error 500. The error's text is not part of the response.
 //
-// The result is one part of the key, without control characters, or several parts with
-// U+001F between them, as Join makes them: parts "a" and "b" under the name "order"
-// lock core.Key("order", "a", "b").
+// The result is one part of the key, without control characters. Or it has several
+// parts with U+001F between them, as Join makes them. The parts "a" and "b" under the
+// name "order" lock core.Key("order", "a", "b").
 //
 // A KeyFunc runs before the lock is acquired. To read the body in a KeyFunc, use JSON
 // or Form, or read r.Body and replace it by a body with the same data.
@@ -34,9 +34,10 @@ func found(s guard.Source) KeyFunc {
 }
 
 // Path takes the key from a path parameter, as http.Request.PathValue returns it: "id"
-// of "/orders/{id}/pay". A request whose r.Pattern has no such parameter gets 500, and
-// the first such request notifies the observer of core.Misused. The cause is a mistake
-// in the program, such as a Lock outside the mux. Path panics if name is empty.
+// of "/orders/{id}/pay". A request without a value gets 500 if its r.Pattern has no
+// such parameter. The first such request notifies the observer of core.Misused. The
+// cause is a mistake in the program, such as a Lock outside the mux. Path panics if
+// name is empty.
 func Path(name string) KeyFunc {
 	return found(pkg.Path(name, func(c guard.Carrier) (value, route string, ok bool) {
 		r := c.Request()
@@ -76,28 +77,28 @@ func Form(name string) KeyFunc { return found(pkg.Form(name)) }
 // nested objects: "order.id". path cannot name a field with a dot or a bracket in its
 // name, a field named "$" or "*", or an element of an array.
 //
-// The field has to be a string or an integer; the integer 123 and the string "123" are
+// The field has to be a string or an integer. The integer 123 and the string "123" are
 // the same key. Integers of any size stay distinct. Integers written as 1e2 or 1.0 are
 // refused, as are null, true, false, arrays and objects. The body has to be one valid
 // JSON text, sent as JSON or without a content type. Names have to match exactly. A
-// name must not be present twice, even in another case, because decoders differ in the
-// field that they take.
+// name must not be present twice, even in another case. Decoders differ in the field
+// that they take.
 //
 // The whole body is read, up to the middleware's BodyLimit, and the handler can read it
-// again. JSON panics if path is not a list of names with dots between them: "$.id" and
-// "items[0].id" belong to other path languages.
+// again. JSON panics if path is not a list of names with dots between them. For
+// example, "$.id" and "items[0].id" belong to other path languages.
 func JSON(path string) KeyFunc { return found(pkg.JSON(path)) }
 
-// Join combines several keys into one key with distinct parts: Join(Path("a"),
-// Path("b")) under the name "x" locks core.Key("x", a, b). The returned KeyFunc fails
-// with the error of the first part that fails. Join panics if there are no parts, or if
-// a part is nil.
+// Join combines several keys into one key with distinct parts. For example,
+// Join(Path("a"), Path("b")) under the name "x" locks core.Key("x", a, b). The returned
+// KeyFunc fails with the error of the first part that fails. Join panics if there are
+// no parts, or if a part is nil.
 func Join(parts ...KeyFunc) KeyFunc { return guard.Join(pkg, parts) }
 
 // AnyCaller returns a scope for services that have one caller, or cannot distinguish
 // their callers. Any client that has a key gets the key's response. All services of a
 // store share this scope. If one service passes its client's key on to another, put the
-// service's name into each scope, as the documentation of httpmw shows.
+// service's name into each scope; see the documentation of httpmw.
 func AnyCaller() KeyFunc {
 	return func(*http.Request) (string, error) { return "any", nil }
 }

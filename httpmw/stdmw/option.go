@@ -61,8 +61,8 @@ func Also(keys ...KeyFunc) Option {
 }
 
 // FailOpen lets a Lock's requests run without the lock if the store is unavailable. By
-// default such requests get 503. Even with FailOpen, requests are refused if the lock
-// is busy, if an outer lock was lost, or if the Locker is closed. In the handler,
+// default such requests get 503. FailOpen does not apply to a busy lock, a lost outer
+// lock, a closed Locker, or a request that is canceled or timed out. In the handler,
 // core.Unlocked(ctx) reports whether the handler runs without the lock. Each request
 // without the lock notifies the Locker's observer of core.RanUnlocked. If the store has
 // granted the lock and its reply was lost, the grant is released in the background.
@@ -107,17 +107,17 @@ func Skip(skip func(r *http.Request) bool) Option {
 // panics if n is not positive.
 func BodyLimit(n int64) Option { return Option(pkg.BodyLimit(n)) }
 
-// ProblemBase sets the base of a problem's type, to which the names in httpmw's
-// documentation are appended: "https://pay.example/problems/" gives
+// ProblemBase sets the base of a problem's type. The names in httpmw's documentation
+// are appended to the base. For example, "https://pay.example/problems/" gives
 // "https://pay.example/problems/lock-busy". By default the type is a link to a page of
 // the kit, PROBLEMS.md. ProblemBase panics if uri is empty or not a URI.
 func ProblemBase(uri string) Option { return Option(pkg.ProblemBase(uri)) }
 
 // KeepIf sets which responses Idempotent stores. By default it stores the responses
 // that a repetition would get again: 2xx, 3xx and 4xx, except 401, 403, 407, 408, 409,
-// 423, 425, 429 and 499. A response that is not stored is sent, and a repetition of the
-// request runs the handler as a further attempt. An API whose bodies report failures
-// can use
+// 423, 425, 429 and 499. Other responses are sent and not stored. A repetition of the
+// request then runs the handler as a further attempt, unless once.AtMostOnce prevents
+// it. An API whose bodies report failures can use
 //
 //	stdmw.KeepIf(func(k stdmw.Kept) bool {
 //		return k.ByDefault && !bytes.Contains(k.Body, []byte(`"code":503`))
@@ -128,9 +128,10 @@ func ProblemBase(uri string) Option { return Option(pkg.ProblemBase(uri)) }
 //	stdmw.KeepIf(func(stdmw.Kept) bool { return true })
 //
 // Idempotent calls keep once for each response, when the handler has returned and
-// before anything is stored. If keep panics, nothing is stored, the panic continues,
-// and with once.AtMostOnce the request does not run again. keep must be safe for
-// concurrent use.
+// before anything is stored. If the handler calls Commit, each Commit calls keep
+// instead. If keep panics, the panic continues and nothing is stored. With
+// once.AtMostOnce the request then does not run again. keep must be safe for concurrent
+// use.
 //
 // Some responses are never stored, and keep is not called for them:
 //
@@ -140,8 +141,8 @@ func ProblemBase(uri string) Option { return Option(pkg.ProblemBase(uri)) }
 //   - after a call of Error, a response of 400 or more without a body, because an outer
 //     middleware may write the body
 //
-// A request whose connection was hijacked does not run again, and keep is not called
-// for such a request either. KeepIf panics if keep is nil.
+// keep is not called for a request whose connection was hijacked. Such a request does
+// not run again. KeepIf panics if keep is nil.
 func KeepIf(keep func(k Kept) bool) Option {
 	return Option(pkg.KeepIf(keep))
 }
@@ -155,8 +156,8 @@ func KeepIf(keep func(k Kept) bool) Option {
 func KeepHeaders(names ...string) Option { return Option(pkg.KeepHeaders(names)) }
 
 // AnswerLimit sets the maximum length of a response body that Idempotent stores, in
-// bytes. The default is 256 KiB. A longer response is sent, and the same request is
-// then refused with 410: it is neither replayed nor run again. The same applies to a
+// bytes. The default is 256 KiB. A longer response that KeepIf accepts is sent. The
+// same request is then refused with 410, and not run again. The same applies to a
 // response with more than 64 KiB of headers to store, and to a response that is longer
 // than 32 MiB with its headers, the limit of a Once. While a response is stored, it
 // takes several times its length in memory, and Redis executes no other command.
@@ -176,24 +177,24 @@ func Methods(methods ...string) Option { return Option(pkg.Methods(methods)) }
 //	stdmw.Key(stdmw.Header("webhook-id"))
 //	stdmw.Key(stdmw.JSON("payment.request_id"))
 //
-// A key of one part is 1 to 512 bytes of UTF-8 without control characters, and is used
-// unchanged: quotes are part of the key. The same text in the header Idempotency-Key is
-// the same key. A key of Join has at most 512 bytes, including 3 bytes between two
-// parts. Your own KeyFunc returns "" if there is no key. A request without a key is
-// refused with 400, like a request without a scope; see Optional. If Key is given
-// twice, the last Key counts. Key panics if of is nil.
+// A key of one part is 1 to 512 bytes of UTF-8 without control characters and U+241F,
+// and is used unchanged. Quotes are part of the key. The same text in the header
+// Idempotency-Key is the same key. A key of Join has at most 512 bytes, including 3
+// bytes between two parts. Your own KeyFunc returns "" if there is no key. A request
+// without a key is refused with 400, like a request without a scope; see Optional. If
+// Key is given twice, the last Key counts. Key panics if of is nil.
 func Key(of KeyFunc) Option { return Option(pkg.Key(of.inner())) }
 
 // Optional lets requests without a key run as they would run without Idempotent. By
 // default such requests are refused with 400. A key that is present and not allowed is
-// always refused: an empty header, null in a JSON field, two values. A key of Join is
-// missing if one of its parts is missing.
+// always refused. Examples are an empty header, null in a JSON field, and two values. A
+// key of Join is missing if one of its parts is missing.
 func Optional() Option { return Option(guard.Optional()) }
 
-// Fingerprint sets the parts of a request that have to be the same when its key is used
-// again, in addition to method and path. The default is query, media type and body.
-// Fingerprint is for clients that write a repeated request in another form, such as
-// JSON with its fields in another order:
+// Fingerprint sets the parts that have to be the same in all requests under one key, in
+// addition to method and path. The default is query, media type and body. Fingerprint
+// is for clients that write a repeated request in another form, such as JSON with its
+// fields in another order:
 //
 //	stdmw.Fingerprint(stdmw.Join(stdmw.JSON("order"), stdmw.JSON("amount")))
 //
@@ -209,10 +210,10 @@ func Fingerprint(of KeyFunc) Option { return Option(pkg.Fingerprint(of.inner()))
 func CallName(name string) Option { return Option(pkg.CallName(name)) }
 
 // Detached lets handlers under Idempotent continue when the client disconnects or the
-// request's deadline passes, so that the response is stored when the client repeats the
-// request. The context of such a handler is canceled only if the lease of the run or an
-// outer lease is lost, or if the Locker of that lease is closed. After the client has
-// disconnected, the loss of an outer lease no longer cancels the context, so mount Lock
+// request's deadline passes. A repeated request can then get the stored response. The
+// context of such a handler is canceled only by the loss of the run's lease or of an
+// outer lease, or by the closing of that lease's Locker. After the client has
+// disconnected, the loss of an outer lease no longer cancels the context. So mount Lock
 // inside Idempotent. Nothing else stops a handler that hangs, so the handler needs its
 // own time-outs.
 func Detached() Option { return Option(guard.Detached()) }

@@ -20,7 +20,7 @@ import (
 	"github.com/lockkit/lockkit/httpmw/stdmw"
 )
 
-// newRuns returns a Once with a separate store.
+// newRuns returns a Locker and its Once, with a separate store.
 func newRuns(t *testing.T, opts ...once.Option) (*core.Locker, *once.Once) {
 	t.Helper()
 	l, err := core.New(memstore.New())

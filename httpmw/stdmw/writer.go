@@ -10,9 +10,9 @@ import (
 	"github.com/lockkit/lockkit/httpmw/internal/guard"
 )
 
-// outside adapts the writer that a middleware gets to guard.Writer. It holds the status
-// back until the header is written. If no handler has chosen a status, the wrapped
-// writer chooses the status.
+// outside is a guard.Writer that writes to the writer of the middleware. It holds the
+// status back until the header is written. If no handler has chosen a status, the
+// wrapped writer chooses the status.
 type outside struct {
 	http.ResponseWriter
 	status int
@@ -28,7 +28,8 @@ func (w *outside) Written() bool { return w.size >= 0 }
 
 func (w *outside) WriteHeader(status int) {
 	switch {
-	case w.Written() || status <= 0: // in a response that httpmw has stored, -1 leaves the status unchanged
+	case w.Written() || status <= 0:
+		// In a response that httpmw has stored, -1 leaves the status unchanged.
 	case informs(status):
 		w.ResponseWriter.WriteHeader(status)
 	default:

@@ -16,32 +16,34 @@ import (
 	"github.com/lockkit/lockkit/core/adapter"
 )
 
-// Locker returns a locker for gocron.WithDistributedLocker and gocron.WithDistributedJobLocker.
-// It locks a job of gocron by its name, so give each job a name (gocron.WithName). The key is
-// core.Key("cron", name). gocron gives a job without a name the name of its function. Two jobs
-// whose functions come from the same closure then have the same name, and would exclude each
-// other. So a run is refused with core.ErrInvalid if the job's name looks like the name of a
-// function: "main.report", "example.com/jobs.Report", "jobs.New.func1". The first refusal
+// Locker returns a locker for gocron.WithDistributedLocker and
+// gocron.WithDistributedJobLocker. It locks a job of gocron by its name, so give each
+// job a name (gocron.WithName). The key is core.Key("cron", name). gocron gives a job
+// without a name the name of its function. Two jobs whose functions come from the same
+// closure then have the same name, and would exclude each other. So a run is refused
+// with core.ErrInvalid if the job's name looks like the name of a function:
+// "main.report", "example.com/jobs.Report", "jobs.New.func1". The first refusal
 // notifies the observer of l of core.Misused.
 //
-// keep is the minimum time, counted from the acquire, for which the key is held; see the package
-// documentation. opts are the options of each acquire, which makes one attempt. A run that does
-// not get the lock is skipped. gocron's monitors and event listeners get the reason:
-// core.ErrBusy if another replica runs the job, or has run it.
+// keep is the minimum time, counted from the acquire, for which the key is held; see
+// the package documentation. opts are the options of each acquire, which makes one
+// attempt. A run that does not get the lock is skipped. gocron's monitors and event
+// listeners get the reason: core.ErrBusy if another replica runs the job, or has run
+// it.
 //
-// Locker panics if l is nil, if keep is not positive, or if an option of opts is not
-// allowed or not supported by the store of l.
+// Locker panics if l is nil or keep is not positive. It also panics for an option of
+// opts that is not allowed or not supported by the store of l.
 func Locker(l *core.Locker, keep time.Duration, opts ...core.AcquireOption) gocron.Locker {
 	return newLocker(l, keep, opts)
 }
 
-// Once returns a wrapper for cron.WithChain and cron.NewChain: each scheduled run of a wrapped
-// job happens at most once among all jobs with this name and store. The key is
-// core.Key("cron", name). keep and opts have the same meaning as in Locker. Once panics like
-// Locker, and also if logger is nil. A run that does not get the lock is skipped, and logger
-// logs the skip. The level is Info if another replica runs the job or has run it. The level is
-// Error if the acquire failed for another reason, such as an unavailable store. logger also
-// gets an error if the lock was lost while the job ran.
+// Once returns a wrapper for cron.WithChain and cron.NewChain. Each scheduled run of a
+// wrapped job happens at most once among all jobs with this name and store. The key is
+// core.Key("cron", name). keep and opts have the same meaning as in Locker. Once panics
+// like Locker, and also if logger is nil. A run that does not get the lock is skipped,
+// and logger logs the skip. The level is Info if another replica runs the job or has
+// run it. The level is Error if the acquire failed for another reason, such as an
+// unavailable store. logger also gets an error if the lock was lost while the job ran.
 //
 // Each job needs a separate name, and so a separate Once, because the jobs of one Once
 // exclude each other. When a second job is wrapped, for example by a chain of the whole

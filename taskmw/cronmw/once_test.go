@@ -72,7 +72,8 @@ func (r *runs) closest() (time.Duration, int) {
 	return least, len(r.all)
 }
 
-// behind returns a wrapper that delays each run by d, as on a replica whose clock is behind.
+// behind returns a wrapper that delays each run by d, as on a replica whose clock is
+// behind.
 func behind(d time.Duration) cron.JobWrapper {
 	return func(job cron.Job) cron.Job {
 		return cron.FuncJob(func() {
@@ -82,7 +83,6 @@ func behind(d time.Duration) cron.JobWrapper {
 	}
 }
 
-// log is a logger that records errors and counts infos.
 type log struct {
 	mu    sync.Mutex
 	errs  []error
@@ -103,7 +103,8 @@ func (l *log) Error(err error, _ string, _ ...any) {
 
 func TestOnce(t *testing.T) {
 	t.Parallel()
-	// minute runs a job with cron every second for a minute, on three replicas whose clocks differ.
+	// minute runs a job with cron every second for a minute, on three replicas whose
+	// clocks differ.
 	minute := func(t *testing.T, keep, takes time.Duration) *runs {
 		store, r := memstore.New(), &runs{}
 		for replica := range 3 {
@@ -159,7 +160,7 @@ func TestOnce(t *testing.T) {
 			t.Errorf("%d runs", ran)
 		}
 	})
-	sim(t, "lost lock logged, panic goes on", func(t *testing.T) {
+	sim(t, "lost lock logged before panic", func(t *testing.T) {
 		store, logger := &down{Store: memstore.New()}, &log{}
 		wrap := cronmw.Once(newLocker(t, store), "report", keep, logger)
 		wrap(cron.FuncJob(func() {
@@ -202,7 +203,8 @@ func TestOnce(t *testing.T) {
 	})
 }
 
-// down is a store whose claims and extensions fail with ErrUnavailable while is.Load() is true.
+// down is a store whose claims and extensions fail with ErrUnavailable while is.Load()
+// is true.
 type down struct {
 	*memstore.Store
 	is atomic.Bool
@@ -258,8 +260,8 @@ func TestLocker(t *testing.T) {
 	})
 }
 
-// method has a method that the tests schedule as a job. gocron derives the name of the job from
-// the method.
+// method has a method that the tests schedule as a job. gocron derives the name of the
+// job from the method.
 type method struct{ runs *atomic.Int32 }
 
 func (m *method) run() { m.runs.Add(1) }

@@ -45,7 +45,8 @@ type report struct {
 }
 
 // replica schedules one job by gocron and one by cron, every second. Both jobs take a
-// millisecond. The replica exits when its parent exits.
+// millisecond. When its parent has exited, the next report kills the replica, because
+// the pipe is broken.
 func replica(addr string) {
 	store, err := redisstore.New(redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true, MaxRetries: -1}))
 	if err != nil {
@@ -108,8 +109,8 @@ func (a asked) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 	return a.Locker.Lock(ctx, name)
 }
 
-// TestReplicas runs three processes that schedule the same jobs every second. All processes
-// use the same clock, so only delays of the machine make their times differ.
+// TestReplicas runs three processes that schedule the same jobs every second. All
+// processes use the same clock, so only delays of the machine make their times differ.
 func TestReplicas(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
@@ -163,7 +164,8 @@ func TestReplicas(t *testing.T) {
 			late := 0
 			for i, r := range runs {
 				if i > 0 && r.At-runs[i-1].Since < int64(keep) {
-					// The previous run acquired the lock after its Since, and this run before its At.
+					// The previous run acquired the lock after its Since, and this run
+					// before its At.
 					t.Errorf("two runs begin within %v", time.Duration(r.At-runs[i-1].Since))
 				}
 				if r.Since%int64(time.Second) > int64(keep) {

@@ -13,53 +13,57 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
-// Busy is the treatment of a message that cannot run now: its key is busy, or the store is
-// unavailable. A key is busy while another message holds its lock, or runs under the same
+// Busy is the treatment of a message whose key is busy, or whose store is unavailable.
+// A key is busy while another message holds its lock, or runs under the same
 // idempotency key.
 type Busy int
 
 // These are the policies for messages that cannot run now.
 const (
-	// Reschedule waits for a busy key for 5 seconds, or for the time of core.Wait. Then it
-	// pauses for 0.5 to 1 second and nacks the message, so that the broker delivers the message
-	// again. If the store is unavailable, or too many other messages wait, the message cannot
-	// wait for its key. The pause is then longer by the rest of the wait, at most 5 seconds. If
-	// the message's context has a deadline, the message waits for at most half of the time until
-	// the deadline. When the context is done, the message is nacked at once.
+	// Reschedule waits for a busy key for 5 seconds, or for the time of core.Wait. Then
+	// it pauses for 0.5 to 1 second and nacks the message, so that the broker delivers
+	// the message again. If the store is unavailable, or too many other messages wait,
+	// the message cannot wait for its key. The pause is then longer by the rest of the
+	// wait, at most 5 seconds. If the message's context has a deadline, the message
+	// waits for at most half of the time until the deadline. When the context is done,
+	// the message is nacked at once.
 	//
-	// The 5 seconds are one bound for a Lock and an Idempotent around one handler. The inner
-	// middleware waits for 5 seconds minus the wait of the outer middleware. If the inner
-	// middleware has a core.Wait, its wait is not shortened.
+	// The 5 seconds are one bound for a Lock and an Idempotent around one handler. The
+	// inner middleware waits for 5 seconds minus the wait of the outer middleware. If
+	// the inner middleware has a core.Wait, its wait is not shortened.
 	//
-	// The outermost Lock or Idempotent pauses and nacks, after it has released its lock or
-	// completed its run. So the next delivery does not find the key busy because of this
-	// delivery.
+	// The outermost Lock or Idempotent pauses and nacks, after it has released its lock
+	// or completed its run. So the next delivery does not find the key busy because of
+	// this delivery.
 	//
 	// Outer middlewares get no error. So Retry does not try again, and PoisonQueue does
 	// not take the message. The router logs nothing. The observer of the Locker is
 	// notified.
 	//
-	// If a message cannot be nacked, it fails after the pause, as with Fail. This applies to a
-	// message that is already acked, for example by an outer InstantAck. It also applies to a
-	// message without the context of a router, such as a message.Copy, because the router would
-	// not notice its nack.
+	// If a message cannot be nacked, it fails after the pause, as with Fail. This
+	// applies to a message that is already acked, for example by an outer InstantAck.
+	// It also applies to a message without the context of a router, such as a
+	// message.Copy, because the router would not notice its nack.
 	Reschedule Busy = iota
-	// Skip acks a message whose key is busy, without running it. It does not wait, unless
-	// core.Wait sets a wait. While the store is unavailable, Skip behaves like Reschedule.
+	// Skip acks a message whose key is busy, without running it. It does not wait,
+	// unless core.Wait sets a wait. While the store is unavailable, Skip behaves like
+	// Reschedule.
 	Skip
-	// Fail waits like Reschedule, and then fails the message with an error for the outer
-	// middlewares: Retry tries again, and PoisonQueue takes the message.
+	// Fail waits like Reschedule, and then fails the message. Outer middlewares get the
+	// error. So Retry tries again, and PoisonQueue takes the message.
 	Fail
 )
 
 const (
-	// inlineWait is the default time for which a message waits for its keys. It is shorter than
-	// the time after which brokers deliver again, which is usually at least 10 seconds.
+	// inlineWait is the default time for which a message waits for its keys. It is
+	// shorter than the time after which brokers deliver again, which is usually at
+	// least 10 seconds.
 	inlineWait = 5 * time.Second
-	// maxPause is the maximum pause after the wait. Nack has no delay, and brokers deliver a
-	// nacked message again at once.
+	// maxPause is the maximum pause after the wait. Nack has no delay, and brokers
+	// deliver a nacked message again at once.
 	maxPause = time.Second
-	// unasked is a value of core.Wait that no caller passes. It means that no wait was set.
+	// unasked is a value of core.Wait that no caller passes. It means that no wait was
+	// set.
 	unasked = math.MaxInt64 - 1
 )
 
@@ -73,8 +77,8 @@ type delivery struct {
 	wait  time.Duration // maximum wait for the key
 }
 
-// deliveryOf returns a delivery that begins now. asked is the value of core.Wait, or negative if
-// there is none.
+// deliveryOf returns a delivery that begins now. asked is the value of core.Wait, or
+// negative if there is none.
 func deliveryOf(msg *message.Message, b Busy, asked time.Duration) *delivery {
 	d := &delivery{busy: b, msg: msg, ctx: msg.Context(), outer: runOf(msg), began: time.Now(), wait: asked}
 	switch {
@@ -98,7 +102,6 @@ func (d *delivery) waited() time.Duration {
 	return d.outer.waited
 }
 
-// run returns a run that begins now.
 func (d *delivery) run(t *tries) *run { return &run{t, d.waited() + time.Since(d.began)} }
 
 // postpone ends a delivery that did not run because of err.
@@ -121,8 +124,8 @@ func (d *delivery) postpone(name string, err error) ([]*message.Message, error) 
 	return d.end(&postponement{err, time.Now().Add(rest + maxPause/2 + rand.N(maxPause/2))})
 }
 
-// end ends a postponed delivery. If there is an outer middleware of this package, end only
-// records the postponement, and the outer middleware nacks its own message.
+// end ends a postponed delivery. Under an outer middleware of this package, end only
+// records the postponement. The outer middleware then nacks its own message.
 func (d *delivery) end(p *postponement) ([]*message.Message, error) {
 	if d.outer != nil {
 		d.outer.tries.postponed = p
@@ -140,14 +143,14 @@ func (d *delivery) end(p *postponement) ([]*message.Message, error) {
 	return nil, p.err
 }
 
-// isRouted reports whether ctx is the context of a message of a router. The name of a handler
-// can be empty, but the name of its subscriber's type cannot.
+// isRouted reports whether ctx is the context of a message of a router. The name of a
+// handler can be empty, but the name of its subscriber's type cannot.
 func isRouted(ctx context.Context) bool {
 	return message.HandlerNameFromCtx(ctx) != "" || message.SubscriberNameFromCtx(ctx) != ""
 }
 
-// isFinal reports whether every delivery of the message would fail with err. err is the reason
-// why the message did not run.
+// isFinal reports whether every delivery of the message would fail with err. err is the
+// reason why the message did not run.
 func isFinal(err error) bool {
 	for _, final := range []error{
 		core.ErrInvalid, core.ErrUnsupported, once.ErrMismatch, once.ErrIndeterminate, once.ErrUnreplayable,

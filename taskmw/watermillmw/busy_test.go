@@ -168,7 +168,8 @@ func TestBusy(t *testing.T) {
 }
 
 // TestBusy_SharedBound checks that a Lock and an Idempotent share one bound of their
-// waits, in either order (hazard 76).
+// waits, in either order (hazard 76). A core.Wait of the inner middleware is not
+// shortened.
 func TestBusy_SharedBound(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -179,7 +180,7 @@ func TestBusy_SharedBound(t *testing.T) {
 		"inner wait set": {[]core.AcquireOption{core.Wait(4 * time.Second)}, 8 * time.Second},
 	} {
 		for _, order := range []string{"Lock first", "Idempotent first"} {
-			sim(t, name+"/"+order, func(t *testing.T) {
+			sim(t, name+" "+order, func(t *testing.T) {
 				l := memLocker(t)
 				lock, idempotent := locked(l), paid(newOnce(t, l, once.Acquire(c.inner...)))
 				handler, free := lock(idempotent(mustNotRun(t))), hold(t, l, "order:1")
@@ -207,7 +208,8 @@ func TestBusy_SharedBound(t *testing.T) {
 	}
 }
 
-// inProgress begins a run of the order 1. The run continues until end is called, and fails.
+// inProgress begins a run of the order 1. The run continues until end is called, and
+// then fails.
 func inProgress(t *testing.T, l *core.Locker) (running <-chan struct{}, end func()) {
 	t.Helper()
 	inside, stop := make(chan struct{}), make(chan struct{})
@@ -221,9 +223,9 @@ func inProgress(t *testing.T, l *core.Locker) (running <-chan struct{}, end func
 	return inside, sync.OnceFunc(func() { close(stop) })
 }
 
-// TestBusy_NackAfterRelease checks that a message is nacked after the outer middleware has
-// released its key (hazard 76). Otherwise Skip could ack the next delivery, and the message
-// would be lost.
+// TestBusy_NackAfterRelease checks that a message is nacked after the outer middleware
+// has released its key (hazard 76). Otherwise Skip could ack the next delivery, and the
+// message would be lost.
 func TestBusy_NackAfterRelease(t *testing.T) {
 	t.Parallel()
 	skip := watermillmw.OnBusy(watermillmw.Skip)
@@ -266,8 +268,8 @@ func TestBusy_NackAfterRelease(t *testing.T) {
 	}
 }
 
-// While the store is unavailable, messages do not run and are not acked. They fail only under
-// the policy Fail.
+// TestBusy_StoreUnavailable checks that messages do not run and are not acked while the
+// store is unavailable. They fail only under the policy Fail.
 func TestBusy_StoreUnavailable(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -299,7 +301,7 @@ func TestBusy_StoreUnavailable(t *testing.T) {
 
 func TestBusy_LockerClosed(t *testing.T) {
 	t.Parallel()
-	sim(t, "nacked", func(t *testing.T) {
+	sim(t, "message is nacked", func(t *testing.T) {
 		l := memLocker(t)
 		if err := l.Close(t.Context()); err != nil {
 			t.Fatal(err)

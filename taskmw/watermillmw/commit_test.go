@@ -56,8 +56,8 @@ func (x *transaction) commit() error {
 	return x.in.Store.Release(context.Background(), x.c)
 }
 
-// TestCommit checks messages whose success is stored in a transaction, for each outcome of the
-// transaction (hazard 74).
+// TestCommit checks messages whose success is stored in a transaction, for each outcome
+// of the transaction (hazard 74).
 func TestCommit(t *testing.T) {
 	t.Parallel()
 	s := &saving{Store: memstore.New()}
@@ -114,10 +114,11 @@ func TestCommit(t *testing.T) {
 	}
 }
 
-// If the outcome of the transaction is unknown, the next delivery finds out the outcome.
+// TestCommit_NotKnown checks that the next delivery finds out an unknown outcome of the
+// transaction.
 func TestCommit_NotKnown(t *testing.T) {
 	t.Parallel()
-	sim(t, "nacked", func(t *testing.T) {
+	sim(t, "message is nacked", func(t *testing.T) {
 		s := &saving{Store: memstore.New()}
 		l := newLocker(t, s)
 		msg := order()

@@ -32,7 +32,8 @@ func Example() {
 	router, _ := message.NewRouter(message.RouterConfig{}, watermill.NopLogger{})
 	mailed := make(chan struct{}, 1)
 	book := func(msg *message.Message) ([]*message.Message, error) {
-		lease, _ := core.LeaseFromContext(msg.Context()) // msg.Context() is canceled when the lock is lost
+		// msg.Context() is canceled when the lock is lost.
+		lease, _ := core.LeaseFromContext(msg.Context())
 		fmt.Printf("booked under %s, fenced: %v\n", lease.Key(), lease.Token() > 0)
 		out := message.NewMessage(watermill.NewUUID(), msg.Payload)
 		out.Metadata.Set("booking_id", "2026-17")
@@ -103,7 +104,8 @@ func ExampleCommit() {
 			return nil, err
 		}
 		booked := message.NewMessage(watermill.NewUUID(), msg.Payload)
-		if err := watermillmw.Commit(msg.Context(), sqlstore.In(tx), booked); err != nil { // the last statement
+		// Commit is the last statement.
+		if err := watermillmw.Commit(msg.Context(), sqlstore.In(tx), booked); err != nil {
 			return nil, err
 		}
 		return []*message.Message{booked}, tx.Commit()

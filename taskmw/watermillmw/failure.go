@@ -7,8 +7,8 @@ import (
 	"github.com/lockkit/lockkit/core/keys"
 )
 
-// failure is the error of a message that did not run. PoisonQueue stores its text with the
-// message. So the text contains no key, and no text of a KeyFunc.
+// failure is the error of a message that did not run. PoisonQueue stores its text with
+// the message. So the text contains no key, and no text of a KeyFunc.
 type failure struct {
 	text   string
 	causes []error

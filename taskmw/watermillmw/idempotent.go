@@ -14,49 +14,56 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
-// Idempotent returns a middleware that runs a message once. After a success, a duplicate under
-// the same key is acked without a run. The messages that the run has produced are published
-// again, with the same UUIDs, payloads and metadata. With UUID as the key, Idempotent protects
-// from a broker that delivers twice. With a key from the metadata or the payload, it also
-// protects from a producer that publishes twice. once.Retain sets the time for which a success
-// is remembered, and once.AtMostOnce prevents another run after a run that died midway.
+// Idempotent returns a middleware that runs a message once. After a success, a
+// duplicate under the same key is acked without a run. The messages that the run has
+// produced are published again, with the same UUIDs, payloads and metadata. With UUID
+// as the key, Idempotent protects from a broker that delivers twice. With a key from
+// the metadata or the payload, it also protects from a producer that publishes twice.
+// once.Retain sets the time for which a success is remembered, and once.AtMostOnce
+// prevents another run after a run that died midway.
 //
-// The name of the router's handler is a part of the call's identity, so that each of several
-// handlers of one topic runs a message once. If a handler was renamed and old messages are
-// delivered again, it runs them again, unless HandlerName sets the name. Services that share a
-// store need different handler names. A message without a handler's name in its context, such
-// as a message.Copy without the context of the original, fails with core.ErrInvalid.
+// The name of the router's handler is a part of the call's identity, so that each of
+// several handlers of one topic runs a message once. A renamed handler runs messages
+// again that are delivered again, unless HandlerName sets the name. Services that share
+// a store need different handler names. Without HandlerName, a message that lacks the
+// context of a router fails with core.ErrInvalid, for example a message.Copy without
+// the context of the original.
 //
-// A failed run is repeated when the message is delivered again; once.AttemptFromContext returns
-// the number of the attempt. All tries of an inner Retry are one attempt. For once.AtMostOnce,
-// a run has died midway if the handler fails while its context is done, or with an error that
-// matches context.Canceled or context.DeadlineExceeded. The progress of the handler is then
-// unknown. After other errors, and after a nack by the handler, the message runs again. If the
-// handler calls once.NotFinal and returns nil, this message is acked, and a later message under
-// its key runs again. While the message runs elsewhere, its key is busy; see Busy. A
-// message whose payload, or whose Fingerprint, differs from that of the first message
-// under its key fails with once.ErrMismatch.
+// A failed run is repeated when the message is delivered again. once.AttemptFromContext
+// returns the number of the attempt. All tries of an inner Retry are one attempt. For
+// once.AtMostOnce, a failed run has died midway if the handler's progress is unknown.
+// The progress is unknown if the handler's context is done, or if the error matches
+// context.Canceled, context.DeadlineExceeded or once.ErrIndeterminate. After other
+// errors, and after a nack by the handler, the message runs again. A handler can call
+// once.NotFinal and return nil. This message is then acked, and a later message under
+// its key runs. While the message runs elsewhere, its key is busy; see Busy. A message
+// whose payload, or whose Fingerprint, differs from that of the first message under its
+// key fails with once.ErrMismatch.
 //
-// The handler runs under the context of a lease, which is derived from the message's context and
-// is canceled when the lease is lost. The handler's result counts even if its success could not
-// be stored: the message is acked, and a later message under its key may run again. Idempotent
-// holds the run until the handler returns, as Lock holds its lock.
+// The handler runs under the context of a lease. That context is derived from the
+// message's context, and is canceled when the lease is lost. The handler's result
+// counts even if its success could not be stored. The message is then acked, but a
+// later message under its key may run. Idempotent holds the run until the handler
+// returns, as Lock holds its lock.
 //
-// At most 256 KiB of produced messages are stored. A run that has produced more is acked if all
-// of its messages were published. A duplicate of the run's message fails with
-// once.ErrUnreplayable, because it is not recorded whether all messages of the run were
+// At most 256 KiB of produced messages are stored. A run that has produced more is
+// acked if all of its messages were published. A duplicate of the run's message fails
+// with once.ErrUnreplayable. It is not recorded whether all messages of the run were
 // published.
 //
-// After Commit the database decides. The message is acked if the transaction was committed,
-// whatever the handler returns. The message is delivered again if the transaction was rolled
-// back or its outcome is unknown.
+// After Commit the database decides. The message is acked if the transaction was
+// committed, whatever the handler returns. The message is delivered again if the
+// transaction was rolled back or its outcome is unknown.
 //
-// A message that an inner Lock has postponed does not count as an attempt, unless an earlier
-// try of an inner Retry has reached the handler. Mount Idempotent inside a Lock if duplicates
-// are rare. An outer Idempotent costs two more calls to the store when the lock is busy.
+// A message that an inner Lock has postponed does not count as an attempt. There are
+// two exceptions: an earlier try of an inner Retry that has reached the handler, and a
+// call of once.AttemptFromContext between the two middlewares. Mount Idempotent inside
+// a Lock if duplicates are rare. An outer Idempotent costs two more calls to the store
+// when the lock is busy.
 //
-// Idempotent panics if o or key is nil, name is not of the form [A-Za-z0-9._-]+ or has more than
-// 64 bytes, or an option is nil or for Lock only. The middleware is safe for concurrent use.
+// Idempotent panics if o or key is nil, or if name is not of the form [A-Za-z0-9._-]+
+// or has more than 64 bytes. It also panics for an option that is nil or for Lock only.
+// The middleware is safe for concurrent use.
 func Idempotent(o *once.Once, name string, key KeyFunc, opts ...Option) message.HandlerMiddleware {
 	if o == nil {
 		panic("watermillmw: Idempotent: the Once is nil")
@@ -129,7 +136,6 @@ func (m *idempotent) process(msg *message.Message, next message.HandlerFunc) ([]
 
 var errNotRouted = sourceOf("message").Bad("has no handler's name in its context: pass on the message itself, or set HandlerName")
 
-// call returns the once.Call of msg.
 func (m *idempotent) call(msg *message.Message) (once.Call, error) {
 	value, err := m.key(msg)
 	if err != nil {

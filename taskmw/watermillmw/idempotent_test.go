@@ -21,8 +21,8 @@ func (c *counter) producing(msg *message.Message) ([]*message.Message, error) {
 	return []*message.Message{out}, nil
 }
 
-// TestIdempotent checks duplicates of messages that have succeeded, failed or died midway (hazard
-// 75).
+// TestIdempotent checks duplicates of messages that have succeeded, failed or died
+// midway (hazard 75).
 func TestIdempotent(t *testing.T) {
 	t.Parallel()
 
@@ -65,7 +65,8 @@ func TestIdempotent(t *testing.T) {
 		}
 	})
 
-	// The handler itself nacks the message, so that the broker delivers the message again.
+	// The handler itself nacks the message, so that the broker delivers the message
+	// again.
 	t.Run("runs again after a nack", func(t *testing.T) {
 		t.Parallel()
 		l, c := memLocker(t), &counter{}
@@ -201,8 +202,8 @@ func TestIdempotent(t *testing.T) {
 	})
 }
 
-// A message that an inner Lock has postponed has not run. It does not count as an attempt or a
-// success.
+// TestIdempotent_PostponedInside checks that a postponement by an inner Lock does not
+// count as an attempt or a success.
 func TestIdempotent_PostponedInside(t *testing.T) {
 	t.Parallel()
 	for name, opts := range map[string][]once.Option{"usual": nil, "AtMostOnce": {once.AtMostOnce()}} {
@@ -231,7 +232,8 @@ func TestIdempotent_PostponedInside(t *testing.T) {
 	}
 }
 
-// While one run is in progress, another delivery waits for it and publishes its messages.
+// TestIdempotent_Overlap checks that a delivery during a run waits for the run and
+// publishes the run's messages.
 func TestIdempotent_Overlap(t *testing.T) {
 	t.Parallel()
 	sim(t, "waits for the run", func(t *testing.T) {
@@ -260,7 +262,6 @@ func TestIdempotent_Overlap(t *testing.T) {
 	})
 }
 
-// attempt returns the number of the attempt of msg.
 func attempt(msg *message.Message) int {
 	n, _ := once.AttemptFromContext(msg.Context())
 	return n

@@ -21,7 +21,7 @@ func TestKeys(t *testing.T) {
 		want  string // the locked key; "" means an error
 		fault string // a part of the error's text
 	}{
-		{"metadata", watermillmw.Metadata("tenant"), "order:a%3Ab", ""},
+		{"metadata of a message", watermillmw.Metadata("tenant"), "order:a%3Ab", ""},
 		{"metadata of another case", watermillmw.Metadata("Tenant"), "", `the metadata "Tenant" is missing`},
 		{"empty metadata", watermillmw.Metadata("empty"), "", `the metadata "empty" is empty`},
 		{"control character", watermillmw.Metadata("bell"), "", `the metadata "bell" contains a control character`},
@@ -31,7 +31,7 @@ func TestKeys(t *testing.T) {
 		{"ambiguous field", watermillmw.Payload("twice"), "", `the payload field "twice"`},
 		{"two parts", watermillmw.Join(watermillmw.UUID(), watermillmw.Payload("order.id")), "order:u-1:9007199254740993", ""},
 		{"a missing part", watermillmw.Join(watermillmw.UUID(), watermillmw.Metadata("no")), "", `the metadata "no" is missing`},
-		{"function", func(*message.Message) (string, error) { return "9", nil }, "order:9", ""},
+		{"own function", func(*message.Message) (string, error) { return "9", nil }, "order:9", ""},
 		{"empty function", func(*message.Message) (string, error) { return "", nil }, "", "the key is empty"},
 		{"invalid function", func(*message.Message) (string, error) { return "", fmt.Errorf("%w: %w", own, core.ErrInvalid) }, "", "the key could not be found"},
 		{"failing function", func(*message.Message) (string, error) { return "", own }, "", "the key could not be found"},

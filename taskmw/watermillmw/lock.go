@@ -11,20 +11,22 @@ import (
 	"github.com/lockkit/lockkit/core/adapter"
 )
 
-// Lock returns a middleware that runs messages under a lock. It locks core.Key(name, key), or
-// core.Key(name, parts...) if Join made the key. The option Also adds further keys. Busy
-// describes the treatment of a message whose key is busy.
+// Lock returns a middleware that runs messages under a lock. It locks core.Key(name,
+// key), or core.Key(name, parts...) if Join made the key. The option Also adds further
+// keys. Busy describes the treatment of a message whose key is busy.
 //
-// The handler runs under the lease's context, which msg.Context() returns. That context is
-// derived from the message's own context, and is canceled when the lease is lost. The handler's
-// result counts even if the lease was lost. The lock is released only when the handler has
-// returned or panicked. So if a broker delivers the message again while its handler still runs,
-// the second delivery waits. A handler that hangs keeps its key, unless
-// Acquire(core.MaxHold(d)) sets a limit.
+// The handler runs under the lease's context, which msg.Context() returns. That context
+// is derived from the message's own context, and is canceled when the lease is lost.
+// The handler's result counts even if the lease was lost. The lock is released only
+// when the handler has returned or panicked. So if a broker delivers the message again
+// while its handler still runs, the second delivery waits. A handler that hangs keeps
+// its key, unless Acquire(core.MaxHold(d)) sets a limit.
 //
-// Lock panics if l or key is nil, name is not of the form [A-Za-z0-9._-]+ or has more than 64
-// bytes, an option is nil or for Idempotent only, or an acquire option is not allowed. The
-// middleware is safe for concurrent use, for Router.AddMiddleware and Handler.AddMiddleware.
+// Lock panics if l or key is nil, or if name is not of the form [A-Za-z0-9._-]+ or has
+// more than 64 bytes. It also panics for an option that is nil or for Idempotent only,
+// and for an acquire option that is not allowed or that the store's CheckClaim refuses.
+// The middleware is safe for concurrent use. It can be passed to Router.AddMiddleware
+// and to Handler.AddMiddleware.
 func Lock(l *core.Locker, name string, key KeyFunc, opts ...Option) message.HandlerMiddleware {
 	if l == nil {
 		panic("watermillmw: Lock: the locker is nil")
@@ -70,18 +72,18 @@ func (m *lock) process(msg *message.Message, next message.HandlerFunc) ([]*messa
 		}
 		return d.postpone(m.name, err)
 	}
-	// The outcome of the message does not depend on an error of Release. The Locker's observer
-	// is notified of that error.
+	// The outcome of the message does not depend on an error of Release. The Locker's
+	// observer is notified of that error.
 	release := func() { _ = lease.Release(context.WithoutCancel(d.ctx)) }
 	if d.ctx.Err() != nil { // the broker has given up the message meanwhile
 		release()
-		return d.postpone(m.name, fmt.Errorf("watermillmw %s: the context of the message is done: %w", m.name, context.Cause(d.ctx)))
+		return d.postpone(m.name, fmt.Errorf("watermillmw: lock %q: the context of the message is done: %w", m.name, context.Cause(d.ctx)))
 	}
 	return m.run(d, lease.Context(), release, next)
 }
 
-// run calls next under ctx, and then release. If an inner middleware has postponed the message,
-// the message is nacked after the release.
+// run calls next under ctx, and then release. If an inner middleware has postponed the
+// message, the message is nacked after the release.
 func (m *lock) run(d *delivery, ctx context.Context, release func(), next message.HandlerFunc) ([]*message.Message, error) {
 	t := newTries(d.msg)
 	if d.outer != nil {
@@ -97,7 +99,6 @@ func (m *lock) run(d *delivery, ctx context.Context, release func(), next messag
 	return produced, err
 }
 
-// find returns the keys to lock.
 func (m *lock) find(msg *message.Message) ([]string, error) {
 	found := make([]string, len(m.keys))
 	for i, f := range m.keys {
@@ -112,8 +113,9 @@ func (m *lock) find(msg *message.Message) ([]string, error) {
 	return found, nil
 }
 
-// waitOf returns the value of core.Wait in opts. opts begin with core.Wait(unasked); if they
-// contain no other core.Wait, the result is negative. It panics if opts are not allowed.
+// waitOf returns the value of core.Wait in opts. opts begin with core.Wait(unasked). If
+// they contain no other core.Wait, the result is negative. It panics if opts are not
+// allowed.
 func waitOf(what string, l *core.Locker, opts []core.AcquireOption) time.Duration {
 	wait, err := adapter.Check(l, opts...)
 	if err != nil {

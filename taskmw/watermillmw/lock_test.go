@@ -122,8 +122,9 @@ func TestLock(t *testing.T) {
 
 type ctxKey struct{}
 
-// TestProduced_Contexts checks the contexts of produced messages, which publishers use. The
-// router calls publishers after the release, so these contexts must not be done by then.
+// TestProduced_Contexts checks the contexts of produced messages, which publishers use.
+// The router calls publishers after the release, so these contexts must not be done by
+// then.
 func TestProduced_Contexts(t *testing.T) {
 	t.Parallel()
 	l := memLocker(t)

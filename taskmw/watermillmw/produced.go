@@ -17,21 +17,22 @@ import (
 // metadata, payloads and their lengths.
 const maxProduced = 256 << 10
 
-// producedVersion is the first byte of stored messages. A run without messages stores nothing.
+// producedVersion is the first byte of stored messages. A run without messages stores
+// nothing.
 const producedVersion = 1
 
 var errProduced = fmt.Errorf("watermillmw: the stored messages have a form that this program cannot read: %w", core.ErrUnsupported)
 
-// Commit stores the success of a message and its produced messages in the caller's transaction
-// tx, as once.Commit does. The effect and the success are committed together, or neither is.
-// ctx is msg.Context(). The handler calls Commit as the last statement of the transaction,
-// commits the transaction, and returns.
+// Commit stores the success of a message and its produced messages in the caller's
+// transaction tx, as once.Commit does. The effect and the success are committed
+// together, or neither is. ctx is msg.Context(). The handler calls Commit as the last
+// statement of the transaction, commits the transaction, and returns.
 //
 // The router then publishes the committed messages, whatever the handler returns.
 //
-// Commit fails like once.Commit. For example, it fails with core.ErrInvalid if there is no
-// Idempotent around the handler. It also fails with core.ErrInvalid, before anything is
-// written, if produced has more than 256 KiB.
+// Commit fails like once.Commit. For example, it fails with core.ErrInvalid if there is
+// no Idempotent around the handler. It also fails with core.ErrInvalid, before anything
+// is written, if produced has more than 256 KiB.
 func Commit(ctx context.Context, tx once.Saver, produced ...*message.Message) error {
 	a := answerOf(produced)
 	if a.Unreplayable {

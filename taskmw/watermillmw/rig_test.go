@@ -124,7 +124,7 @@ func outage(t *testing.T) (l *core.Locker, down func(bool)) {
 	return l, down
 }
 
-// hold holds a key until the returned function is called.
+// hold holds a key until the returned function is called, or the test ends.
 func hold(t *testing.T, l *core.Locker, key string) (release func()) {
 	t.Helper()
 	lease, err := l.Acquire(context.Background(), key)
@@ -136,7 +136,6 @@ func hold(t *testing.T, l *core.Locker, key string) (release func()) {
 	return release
 }
 
-// isFree reports whether key is free.
 func isFree(t *testing.T, l *core.Locker, key string) bool {
 	t.Helper()
 	lease, err := l.TryAcquire(context.Background(), key)
@@ -173,7 +172,6 @@ func under(ctx context.Context, msg *message.Message) *message.Message {
 	return msg
 }
 
-// locked returns a Lock of orders. paid returns an Idempotent.
 func locked(l *core.Locker, opts ...watermillmw.Option) message.HandlerMiddleware {
 	return watermillmw.Lock(l, "order", watermillmw.Payload("id"), opts...)
 }
@@ -182,7 +180,6 @@ func paid(o *once.Once, opts ...watermillmw.Option) message.HandlerMiddleware {
 	return watermillmw.Idempotent(o, "pay", watermillmw.UUID(), opts...)
 }
 
-// isNacked reports whether msg was nacked.
 func isNacked(msg *message.Message) bool {
 	select {
 	case <-msg.Nacked():
@@ -200,7 +197,6 @@ func (c *counter) handle(*message.Message) ([]*message.Message, error) {
 	return nil, nil
 }
 
-// mustNotRun returns a handler that fails the test if it runs.
 func mustNotRun(t *testing.T) message.HandlerFunc {
 	return func(*message.Message) ([]*message.Message, error) {
 		t.Error("the handler ran")
@@ -233,7 +229,6 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	testserver.Eventually(t, soon, what, ok)
 }
 
-// list collects messages.
 type list struct {
 	mu  sync.Mutex
 	all []*message.Message

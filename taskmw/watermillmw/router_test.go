@@ -22,8 +22,8 @@ import (
 // quick sets a short wait, after which a busy message is postponed.
 var quick = watermillmw.Acquire(core.Wait(10 * time.Millisecond))
 
-// rig is a router with a broker in memory. Its handlers read from the topic orders and publish
-// to the topic done.
+// rig is a router with a broker in memory. Its handlers read from the topic orders and
+// publish to the topic done.
 type rig struct {
 	t      *testing.T
 	pubsub *gochannel.GoChannel
@@ -50,7 +50,6 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// poisonQueue and retry return watermill's middlewares with the usual settings of a service.
 func (r *rig) poisonQueue() message.HandlerMiddleware {
 	mw, err := middleware.PoisonQueue(r.pubsub, "poison")
 	if err != nil {
@@ -63,7 +62,6 @@ func retry() message.HandlerMiddleware {
 	return middleware.Retry{MaxRetries: 3, InitialInterval: time.Millisecond, MaxInterval: time.Millisecond, Multiplier: 1}.Middleware
 }
 
-// counted returns a handler that counts the deliveries and calls h.
 func (r *rig) counted(h message.HandlerFunc) message.HandlerFunc {
 	return func(msg *message.Message) ([]*message.Message, error) {
 		r.deliveries.Add(1)
@@ -97,8 +95,8 @@ func (r *rig) publish(msgs ...*message.Message) {
 	}
 }
 
-// A middleware between an Idempotent and a Lock may call the Lock with a copy of the message that
-// has the context.
+// TestRouter_BusyCopy checks a middleware between an Idempotent and a Lock that copies
+// the message with its context. A busy message is not lost.
 func TestRouter_BusyCopy(t *testing.T) {
 	t.Parallel()
 	r, l := newRig(t), memLocker(t)
@@ -119,8 +117,8 @@ func TestRouter_BusyCopy(t *testing.T) {
 }
 
 // TestRouter_BusyMessages checks that busy messages are delivered again until they run
-// (hazard 76). Retry does not repeat a busy message, and PoisonQueue does not take the
-// message. Both are tested as outer and as inner middlewares.
+// (hazard 76). Each message runs once, and none is put into the poison queue. Retry and
+// PoisonQueue are tested as outer and as inner middlewares.
 func TestRouter_BusyMessages(t *testing.T) {
 	t.Parallel()
 	for _, place := range []string{"outer", "inner"} {
@@ -154,7 +152,7 @@ func TestRouter_BusyMessages(t *testing.T) {
 	}
 }
 
-// Retry and PoisonQueue handle failed messages.
+// TestRouter_Failures checks that Retry and PoisonQueue handle failed messages.
 func TestRouter_Failures(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -163,9 +161,9 @@ func TestRouter_Failures(t *testing.T) {
 		runs   int32
 		reason string // the reason in the poison queue
 	}{
-		"outer, handler fails": {true, `{"id":1}`, 4, "no connection"},
-		"inner, handler fails": {false, `{"id":1}`, 4, "no connection"},
-		"outer, no key":        {true, `{"no":"secret"}`, 0, `watermillmw order: the payload field "id" is missing`},
+		"outer and handler fails": {true, `{"id":1}`, 4, "no connection"},
+		"inner and handler fails": {false, `{"id":1}`, 4, "no connection"},
+		"outer without key":       {true, `{"no":"secret"}`, 0, `watermillmw order: the payload field "id" is missing`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -194,7 +192,8 @@ func TestRouter_Failures(t *testing.T) {
 	}
 }
 
-// Each try of an outer Retry is an attempt. All tries of an inner Retry are one attempt.
+// TestRouter_RetryAttempts checks that each try of an outer Retry is an attempt, and
+// that all tries of an inner Retry are one attempt.
 func TestRouter_RetryAttempts(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{"outer": "[1 2 3]", "inner": "[1 1 1]"} {
@@ -222,8 +221,8 @@ func TestRouter_RetryAttempts(t *testing.T) {
 	}
 }
 
-// TestRouter_PublishFails checks that the messages of a run are published even if the first
-// tries to publish fail (hazard 75).
+// TestRouter_PublishFails checks that the messages of a run are published even if the
+// first tries to publish fail (hazard 75).
 func TestRouter_PublishFails(t *testing.T) {
 	t.Parallel()
 	r, l, runs := newRig(t), memLocker(t), counter{}
@@ -259,7 +258,8 @@ func (f failing) Publish(topic string, msgs ...*message.Message) error {
 	return f.Publisher.Publish(topic, msgs...)
 }
 
-// Each handler of a topic runs a message once.
+// TestRouter_TwoHandlersOfATopic checks that each handler of a topic runs a message
+// once.
 func TestRouter_TwoHandlersOfATopic(t *testing.T) {
 	t.Parallel()
 	r, l, runs := newRig(t), memLocker(t), counter{}
@@ -274,9 +274,9 @@ func TestRouter_TwoHandlersOfATopic(t *testing.T) {
 	}
 }
 
-// TestRouter_CopyWithoutContext checks that a message is not lost if an outer middleware calls the
-// next handler with a copy without the context (hazard 76). The message fails and is delivered
-// again, or the copy runs if the Idempotent has a HandlerName.
+// TestRouter_CopyWithoutContext checks an outer middleware that calls the next handler
+// with a copy without the context (hazard 76). The message is not lost. It fails and is
+// delivered again. If the Idempotent has a HandlerName, the copy runs instead.
 func TestRouter_CopyWithoutContext(t *testing.T) {
 	t.Parallel()
 	copies := func(next message.HandlerFunc) message.HandlerFunc {
@@ -327,8 +327,8 @@ func TestRouter_CopyWithoutContext(t *testing.T) {
 	})
 }
 
-// TestRouter_RenamedHandler checks that a renamed handler does not run messages again if its
-// HandlerName stays the same (hazard 75).
+// TestRouter_RenamedHandler checks that a renamed handler does not run messages again
+// if its HandlerName stays the same (hazard 75).
 func TestRouter_RenamedHandler(t *testing.T) {
 	t.Parallel()
 	l, runs := memLocker(t), counter{}
@@ -344,7 +344,7 @@ func TestRouter_RenamedHandler(t *testing.T) {
 	}
 }
 
-// TestRouter_OneAtATime checks that messages of one key run one at a time in several
+// TestRouter_OneAtATime checks that messages of one key run one at a time in two
 // routers, and that all of them run (hazard 61).
 func TestRouter_OneAtATime(t *testing.T) {
 	t.Parallel()

@@ -33,9 +33,9 @@ func newTries(msg *message.Message) *tries {
 	return &tries{uuid: msg.UUID, handler: message.HandlerNameFromCtx(msg.Context())}
 }
 
-// runOf returns the innermost run around msg, or nil. It compares UUIDs and handler names,
-// because a handler can publish another message under the context of its own message. A broker
-// in memory can deliver the published message with that context.
+// runOf returns the innermost run around msg, or nil. It compares UUIDs and handler
+// names, because a handler can publish another message under the context of its own
+// message. A broker in memory can deliver the published message with that context.
 func runOf(msg *message.Message) *run {
 	ctx := msg.Context()
 	r, ok := ctx.Value(runKey{}).(*run)
@@ -45,7 +45,8 @@ func runOf(msg *message.Message) *run {
 	return r
 }
 
-// record records a try under ctx. err is its error. The try panicked if returned is false.
+// record records a try under ctx. err is its error. The try panicked if returned is
+// false.
 func (t *tries) record(ctx context.Context, err error, returned bool) {
 	if t.postponed == nil && !isNotRun(err) {
 		t.ran, t.unclear = true, returned && isUnclear(ctx, err)
@@ -61,10 +62,10 @@ func (t *tries) add(inner *tries) {
 
 var errPostponed = errors.New("the message was postponed")
 
-// outcome returns the error of a run for package once. The last try of the run returned err. If
-// no try reached the handler, the run is withdrawn, unless a middleware in between has called
-// once.AttemptFromContext and may have acted on the number. Otherwise the last try that reached
-// the handler decides. If its progress is unknown, the outcome is unknown too.
+// outcome returns the error of a run for package once. The last try of the run returned
+// err. If no try reached the handler, the run is withdrawn, unless a middleware in
+// between has called once.AttemptFromContext. Otherwise the last try that reached the
+// handler decides. If its progress is unknown, the outcome is unknown too.
 func (t *tries) outcome(ctx context.Context, msg *message.Message, err error) error {
 	skipped := t.postponed != nil || isNotRun(err)
 	switch {
@@ -82,8 +83,8 @@ func (t *tries) outcome(ctx context.Context, msg *message.Message, err error) er
 	return err
 }
 
-// isUnclear reports whether the progress of a handler is unknown. err is the error that the
-// handler returned under ctx.
+// isUnclear reports whether the progress of a handler is unknown. err is the error that
+// the handler returned under ctx.
 func isUnclear(ctx context.Context, err error) bool {
 	return err != nil && (ctx.Err() != nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded))
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/lockkit/lockkit/taskmw/watermillmw"
 )
 
-// TestIdempotent_BusyAfterATry checks that a run whose first try has reached the handler
-// counts as an attempt, even if the later tries of an inner Retry found the lock busy
-// (hazard 75).
+// TestIdempotent_BusyAfterATry checks a run whose first try has reached the handler.
+// The run counts as an attempt, even if the later tries of an inner Retry find the lock
+// busy (hazard 75).
 func TestIdempotent_BusyAfterATry(t *testing.T) {
 	t.Parallel()
 	own := errors.New("no connection")
@@ -29,16 +29,16 @@ func TestIdempotent_BusyAfterATry(t *testing.T) {
 		"Reschedule unclear": {watermillmw.Reschedule, context.DeadlineExceeded, once.ErrIndeterminate},
 		"Fail unclear":       {watermillmw.Fail, context.DeadlineExceeded, once.ErrIndeterminate},
 	} {
-		for _, nested := range []string{"", "/two Idempotents", "/two Locks"} {
+		for _, nested := range []string{"", " two Idempotents", " two Locks"} {
 			sim(t, name+nested, func(t *testing.T) {
 				l := memLocker(t)
 				outer, inner := paid(newOnce(t, l, once.AtMostOnce())), locked(l, watermillmw.OnBusy(c.policy), quick)
 				lock := inner
 				switch nested {
-				case "/two Idempotents":
+				case " two Idempotents":
 					once := watermillmw.Idempotent(newOnce(t, l), "inner", watermillmw.UUID())
 					lock = func(h message.HandlerFunc) message.HandlerFunc { return once(inner(h)) }
-				case "/two Locks":
+				case " two Locks":
 					around := watermillmw.Lock(l, "tenant", watermillmw.UUID())
 					lock = func(h message.HandlerFunc) message.HandlerFunc { return around(inner(h)) }
 				}
@@ -75,12 +75,12 @@ func TestIdempotent_BusyAfterATry(t *testing.T) {
 	}
 }
 
-// A handler can publish a message under the context of the message that it handles. A Lock whose
-// key is busy nacks the published message itself, although that context has the outer message's
-// run.
+// TestTries_PublishedInside checks a message that a handler publishes under the context
+// of the message that it handles. A Lock whose key is busy nacks the published message
+// itself, although that context has the outer message's run.
 func TestTries_PublishedInside(t *testing.T) {
 	t.Parallel()
-	sim(t, "nacked", func(t *testing.T) {
+	sim(t, "message is nacked", func(t *testing.T) {
 		l := memLocker(t)
 		hold(t, l, "order:1")
 		_, err := paid(newOnce(t, l))(func(msg *message.Message) ([]*message.Message, error) {

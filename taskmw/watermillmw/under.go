@@ -15,11 +15,11 @@ type run struct {
 
 type runKey struct{}
 
-// under calls next with ctx as the context of msg, and records the call in r.tries. ctx is
-// derived from the current context of msg. under restores that context before it returns,
-// because an outer Retry calls the middleware with the same message after ctx was canceled.
-// The router calls publishers when ctx is done, and publishers use the messages'
-// contexts. So under detaches the messages that were produced under ctx.
+// under calls next with ctx as the context of msg, and records the call in r.tries. ctx
+// is derived from the current context of msg. under restores that context before it
+// returns. An outer Retry calls the middleware with the same message after ctx was
+// canceled. The router calls publishers when ctx is done, and publishers use the
+// messages' contexts. So under detaches the messages that were produced under ctx.
 func under(ctx context.Context, msg *message.Message, r *run, next message.HandlerFunc) (produced []*message.Message, err error) {
 	outer := msg.Context()
 	msg.SetContext(context.WithValue(ctx, runKey{}, r))

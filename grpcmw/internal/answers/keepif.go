@@ -68,8 +68,8 @@ func KeepIf(t *testing.T, serve Serve) {
 		opts []once.Option
 		code codes.Code
 	}{
-		"panic, AtMostOnce": {[]once.Option{once.AtMostOnce()}, codes.FailedPrecondition},
-		"panic":             {nil, codes.Internal},
+		"panic at most once": {[]once.Option{once.AtMostOnce()}, codes.FailedPrecondition},
+		"panic by default":   {nil, codes.Internal},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -132,7 +132,7 @@ func KeepMetadata(t *testing.T, serve Serve) {
 				return []grpcmw.Rule{grpcmw.Idempotent(s.Runs(), other, keeps), grpcmw.Idempotent(s.Runs(), grpcmw.AnyCaller(), keeps)}
 			},
 		} {
-			t.Run(id+", "+name, func(t *testing.T) {
+			t.Run(id+" "+name, func(t *testing.T) {
 				t.Parallel()
 				s := NewShop(t, serve)
 				s.OnPay = answers

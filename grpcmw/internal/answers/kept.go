@@ -20,7 +20,7 @@ import (
 
 // Kept tests the responses that are stored by default.
 func Kept(t *testing.T, serve Serve) {
-	t.Run("errors", func(t *testing.T) {
+	t.Run("errors are kept", func(t *testing.T) {
 		t.Parallel()
 		s, runs := NewShop(t, serve), atomic.Int64{}
 		s.OnPay = func(ctx context.Context, o *orders.Order) (*orders.Receipt, error) {
@@ -206,7 +206,7 @@ func Kept(t *testing.T, serve Serve) {
 		}
 	})
 
-	t.Run("panic", func(t *testing.T) { // covers hazard 50
+	t.Run("panic of the handler", func(t *testing.T) { // covers hazard 50
 		t.Parallel()
 		for _, strict := range []bool{false, true} {
 			s, runs := NewShop(t, serve), atomic.Int64{}
@@ -232,7 +232,7 @@ func Kept(t *testing.T, serve Serve) {
 		}
 	})
 
-	t.Run("detached handler, client leaves", func(t *testing.T) {
+	t.Run("detached handler as client leaves", func(t *testing.T) {
 		t.Parallel()
 		s, inside, finish := NewShop(t, serve), make(chan struct{}, 2), make(chan struct{})
 		s.OnPay = func(ctx context.Context, _ *orders.Order) (*orders.Receipt, error) {

@@ -54,7 +54,7 @@ func Refusals(t *testing.T, serve Serve) {
 		}
 	})
 
-	t.Run("bad key is INVALID_ARGUMENT", func(t *testing.T) {
+	t.Run("bad key is invalid", func(t *testing.T) {
 		t.Parallel()
 		own := func(context.Context, string, any) (string, error) {
 			return "", fmt.Errorf("no such shop: %w", core.ErrInvalid)
@@ -139,7 +139,8 @@ func Refusals(t *testing.T, serve Serve) {
 			}
 		}
 		code := codes.DeadlineExceeded
-		if status.Code(seen.Last()) == codes.Canceled { // the client's cancellation can come before the server's own timer
+		// The client's cancellation can come before the server's own timer.
+		if status.Code(seen.Last()) == codes.Canceled {
 			code = codes.Canceled
 		}
 		RefusalOf(t, seen.Last(), code, grpcmw.ReasonTimeout)

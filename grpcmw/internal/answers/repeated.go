@@ -182,7 +182,7 @@ func Repeated(t *testing.T, serve Serve) {
 		}
 	})
 
-	t.Run("duplicates with core.Wait", func(t *testing.T) {
+	t.Run("duplicates with Wait", func(t *testing.T) {
 		t.Parallel()
 		s, runs, inside, finish := NewShop(t, serve), atomic.Int64{}, make(chan struct{}, 9), make(chan struct{})
 		s.OnPay = func(ctx context.Context, o *orders.Order) (*orders.Receipt, error) {

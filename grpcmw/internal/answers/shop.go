@@ -106,9 +106,9 @@ type Shop struct {
 	serve Serve // nil if the test serves the shop itself
 }
 
-// NewShop returns a shop with a store in memory. Its methods respond with the key of
-// their lease. A test that serves the shop itself passes a nil serve, and does not call
-// Open.
+// NewShop returns a shop with a store in memory. Its unary methods respond with the key
+// of their lease. A test that serves the shop itself passes a nil serve, and does not
+// call Open.
 func NewShop(t *testing.T, serve Serve, opts ...core.Option) *Shop {
 	t.Helper()
 	stub := &Stub{Store: memstore.New()}
@@ -154,7 +154,9 @@ func (s *Shop) Runs(opts ...once.Option) *once.Once {
 		s.T.Fatal(err)
 	}
 	if s.Store != nil {
-		s.Store.Attempts.Store(0) // without the call by which once.New checks whether the store has records
+		// This leaves out the call by which once.New checks whether the store has
+		// records.
+		s.Store.Attempts.Store(0)
 	}
 	return o
 }
@@ -178,7 +180,8 @@ type Reply struct {
 // Call calls Pay. md has pairs of names and values.
 func (s *Shop) Call(id string, md ...string) Reply {
 	s.T.Helper()
-	if s.serve == nil { // grpc-go: keep all metadata, because any header shows that headers were sent
+	// With grpc-go, keep all metadata, because any header shows that headers were sent.
+	if s.serve == nil {
 		return Ask(s.T.Context(), s.Client.Pay, &orders.Order{Id: id}, md...)
 	}
 	return ask(s.T.Context(), s.Client.Pay, &orders.Order{Id: id}, md...)
@@ -187,7 +190,7 @@ func (s *Shop) Call(id string, md ...string) Reply {
 // Unary is a unary method of a client.
 type Unary func(context.Context, *orders.Order, ...grpc.CallOption) (*orders.Receipt, error)
 
-// ofTheConnection is metadata that servers add to each response.
+// ofTheConnection is metadata that servers add to responses.
 var ofTheConnection = []string{"accept-encoding", "content-encoding", "content-length", "content-type", "date", "grpc-accept-encoding", "trailer", "vary"}
 
 // Ask calls method. md has pairs of names and values.
@@ -303,7 +306,6 @@ func Counting(n *atomic.Int64) func(context.Context, *orders.Order) (*orders.Rec
 	}
 }
 
-// attemptOf is a handler that responds with the number of its attempt.
 func attemptOf(ctx context.Context, _ *orders.Order) (*orders.Receipt, error) {
 	n, _ := once.AttemptFromContext(ctx)
 	return &orders.Receipt{Text: fmt.Sprint("attempt ", n)}, nil

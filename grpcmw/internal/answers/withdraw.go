@@ -14,8 +14,8 @@ import (
 	"github.com/lockkit/lockkit/grpcmw/internal/orders"
 )
 
-// Withdraw tests handlers that refuse a call before they have done anything. The call's key
-// is then free for a corrected call.
+// Withdraw tests handlers that refuse a call before they have done anything. The call's
+// key is then free for a corrected call.
 func Withdraw(t *testing.T, serve Serve) {
 	notValid := once.Withdraw(status.Error(codes.InvalidArgument, "order missing"))
 	for name, c := range map[string]struct {

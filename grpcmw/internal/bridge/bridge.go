@@ -16,8 +16,8 @@ const OwnerMetadata = "lockkit-owner"
 // https://github.com/grpc/proposal/blob/master/A6-client-retries.md
 const PushbackTrailer = "grpc-retry-pushback-ms"
 
-// Errors is implemented by the stream of a call if the call's KeyFuncs can return errors of
-// another library.
+// Errors is implemented by the stream of a call if the call's KeyFuncs can return
+// errors of another library.
 type Errors interface {
 	// StatusOf returns the status that the server sends for err, if err is an error of
 	// that library. For any other error StatusOf returns nil.
@@ -28,7 +28,7 @@ type Errors interface {
 // response, instead of setting it on the stream.
 type Stream interface {
 	grpc.ServerTransportStream
-	// Returned returns copies of the metadata of the response that the handler has returned
-	// or is about to commit.
+	// Returned returns copies of the metadata of the response that the handler has
+	// returned or is about to commit.
 	Returned() (header, trailer metadata.MD)
 }

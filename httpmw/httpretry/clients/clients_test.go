@@ -73,7 +73,7 @@ func (s *shop) covered(base http.RoundTripper) http.RoundTripper {
 	return httpretry.New(base, httpretry.Hosts(s.Addr), httpretry.Retry(retry.Policy{Initial: time.Millisecond, Attempts: 2}))
 }
 
-// judge fails the test unless the client has the receipt, and the server has received
+// judge fails the test unless the client has the receipt. The server must have received
 // this number of keys and made one charge for each key.
 func (s *shop) judge(t *testing.T, status int, body string, err error, keys int) {
 	t.Helper()
@@ -88,19 +88,19 @@ func (s *shop) judge(t *testing.T, status int, body string, err error, keys int)
 // number of tries of each other client.
 const lostReplies = 5
 
-// mounted has combinations of the transport and another client that tries again, by name.
+// mounted has combinations of the transport and another client that tries again.
 var mounted = map[string]struct {
 	below  bool // the other client is below the transport, which has retry.None
 	header bool // the caller's key is in the request's header
 	ctx    bool // the caller's key is in the request's context
 	keys   int  // the number of different keys that the server gets
 }{
-	"above, key in the context": {ctx: true, keys: 1},
-	"above, key in the header":  {header: true, keys: 1},
-	"below, random key":         {below: true, keys: 1},
+	"above with key in context": {ctx: true, keys: 1},
+	"above with key in header":  {header: true, keys: 1},
+	"below with random key":     {below: true, keys: 1},
 	// In this case each try of the other client is a payment, as the documentation
 	// warns.
-	"above, random keys": {keys: 3},
+	"above with random keys": {keys: 3},
 }
 
 func TestRetryablehttp(t *testing.T) {
@@ -181,7 +181,6 @@ func TestResty(t *testing.T) {
 	})
 }
 
-// silent is a resty.Logger.
 type silent struct{}
 
 func (silent) Errorf(string, ...any) {}

@@ -21,8 +21,8 @@ type body struct {
 
 // readBody returns the whole body. The handler can read the body again, even by the
 // functions of its framework. readBody fails with a MaxBytesError if the body is longer
-// than limit. If the body cannot be read, for example because the client's connection
-// broke, the error is a keys.Error that also matches the error of the read.
+// than limit. After a failed read, for example on a broken connection, the error is a
+// keys.Error that also matches the error of the read.
 func readBody(c Carrier, limit int64) ([]byte, error) {
 	data, err := buffer(c, limit)
 	if err == nil {
@@ -31,9 +31,9 @@ func readBody(c Carrier, limit int64) ([]byte, error) {
 	return data, err
 }
 
-// buffer reads the body and returns it. Some callers need only the reading, because a
-// server notices a disconnected client only after the body was read. buffer stores no
-// copy in the framework, because an inner handler may replace the body, and the copy
+// buffer reads the body and returns it. A server notices a disconnected client only
+// after the body was read. Some callers read the body for this reason alone. buffer
+// stores no copy in the framework. An inner handler may replace the body, and a copy
 // would hide the new body.
 func buffer(c Carrier, limit int64) ([]byte, error) {
 	r := c.Request()
@@ -57,8 +57,8 @@ func buffer(c Carrier, limit int64) ([]byte, error) {
 }
 
 // peek reads and returns the body. If peek fails, the handler can still read the body
-// from its beginning: first the data that peek has read, and then the rest or the
-// error.
+// from its beginning. The handler first gets the data that peek has read, and then the
+// rest or the error.
 func peek(c Carrier, limit int64) ([]byte, error) {
 	r := c.Request()
 	if b, ok := r.Body.(*body); ok {
@@ -96,7 +96,6 @@ func closer(c io.Closer) io.Closer {
 	return c
 }
 
-// failing is a reader that always fails.
 type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }

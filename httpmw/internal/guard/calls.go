@@ -40,10 +40,9 @@ const (
 
 func (k callKind) writes() bool { return k == callWrite || k == callWriteString }
 
-// maxCalls limits the number of calls that are distinguished while a response is held
-// back, and maxKeptCalls the number of calls that are stored. The rest of the body is
-// written in one call. Otherwise a handler that writes single bytes would use a lot of
-// memory.
+// maxCalls limits the number of distinguished calls of a held response. maxKeptCalls
+// limits the number of stored calls. The rest of the body is written in one call.
+// Otherwise a handler that writes single bytes would use a lot of memory.
 const (
 	maxCalls     = 4096
 	maxKeptCalls = 64
@@ -122,8 +121,8 @@ func (a *answer) usual(list []call) []call {
 }
 
 // note adds to the answer the calls that wrote it, if they are not the usual calls. The
-// note records all calls except flushes. It records each header field at the first call
-// at which the field has its final value.
+// note has no flushes, and at most about maxKeptCalls calls. It records each header
+// field at the first call at which the field has its final value.
 func (a *answer) note(l *calls, after http.Header) {
 	var few [8]call
 	kept := calls{list: few[:0], most: maxKeptCalls}
@@ -153,7 +152,8 @@ func (a *answer) note(l *calls, after http.Header) {
 	}
 	var b []byte
 	for _, c := range kept.list {
-		b = binary.AppendUvarint(append(b, byte(c.kind)), uint64(c.n+1)) // n can be -1, for a status
+		// n can be -1, for a status.
+		b = binary.AppendUvarint(append(b, byte(c.kind)), uint64(c.n+1))
 	}
 	a.header = append(a.header, field{callsField, []string{string(b)}})
 }

@@ -1,7 +1,7 @@
 // Package guard implements httpmw and stdmw for requests of any framework. It finds the
-// key, acquires the lock or begins the run, and runs the inner handlers. It stores,
-// replays or refuses the response. httpmw and stdmw implement Exchange for the requests
-// of their framework.
+// key, acquires the lock or begins the run, and runs the inner handlers. It stores and
+// replays responses, and refuses requests. httpmw and stdmw implement Exchange for the
+// requests of their framework.
 package guard
 
 import (

@@ -18,7 +18,7 @@ func NotedAnswer(status int, body, note string) []byte {
 	return a.encode()
 }
 
-// ReplayAnswer replays a stored response to w, and returns its parts.
+// ReplayAnswer replays a stored response to w, and returns its status and body.
 func ReplayAnswer(w Writer, data []byte) (status int, body []byte, err error) {
 	a, err := decodeAnswer(data)
 	if err == nil {

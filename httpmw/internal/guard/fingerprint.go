@@ -16,10 +16,9 @@ import (
 )
 
 // fingerprintOf returns the fingerprint that distinguishes a duplicate from another
-// request under the same key. The fingerprint covers method and path, and the text that
-// the function of returns. If of is nil, query, media type and body replace that text.
-// A form counts by its fields, a multipart body by its parts, and any other body by its
-// bytes.
+// request under the same key. The fingerprint covers method and path, and the result of
+// the function of. If of is nil, query, media type and body replace that result. A form
+// counts by its fields, a multipart body by its parts, and any other body by its bytes.
 func fingerprintOf(x Exchange, of KeyFunc, limit int64) ([]byte, error) {
 	if of != nil {
 		value, err := of(x)
@@ -53,8 +52,8 @@ const formType = "application/x-www-form-urlencoded"
 
 // partsOf returns the relevant contents of a multipart body: the header of each part
 // and the digest of its content, in their order. The boundary is not relevant, because
-// a client that writes the body again chooses another boundary. ok is false for a body
-// that is not multipart, is malformed, or has more than maxParts.
+// a client chooses another boundary for each body. ok is false for a body that is not
+// multipart, is malformed, or has more than maxParts.
 func partsOf(data []byte, boundary string) (parts []byte, ok bool) {
 	// multipart.Reader accepts a body that ends within a header as complete.
 	delimiter := []byte("--" + boundary)
@@ -89,8 +88,8 @@ func partsOf(data []byte, boundary string) (parts []byte, ok bool) {
 }
 
 // maxParts is the maximum number of parts of a multipart body that is compared by its
-// parts. A body with more parts is compared byte by byte. Package mime/multipart has the
-// same limit for a form. A part takes a kilobyte of memory while it is read.
+// parts. Package mime/multipart has the same limit for a form. A part takes a kilobyte
+// of memory while it is read.
 const maxParts = 1000
 
 // errBodyGone is returned when an outer handler has read the body, so two requests

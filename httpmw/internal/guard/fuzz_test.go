@@ -32,9 +32,10 @@ func FuzzAnswer(f *testing.F) {
 // completely.
 func FuzzReplay(f *testing.F) {
 	f.Add(200, "paid", "")
-	f.Add(200, "paid", "\x01\xc9\x01\x00\x01\x00\x02\x03\x05")     // status, two headers, a write
-	f.Add(200, "paid", "\x00\x01\x00\x02\x02\x01\x03\x03\x04\x03") // two headers, the header now, two pieces
-	f.Add(200, "paid", "\x01\x05\x00\x01\x00\x02\x03\x05")         // status 4
+	f.Add(200, "paid", "\x01\xc9\x01\x00\x01\x00\x02\x03\x05") // status, two headers, a write
+	// Two headers, the header now, two pieces.
+	f.Add(200, "paid", "\x00\x01\x00\x02\x02\x01\x03\x03\x04\x03")
+	f.Add(200, "paid", "\x01\x05\x00\x01\x00\x02\x03\x05") // status 4
 	f.Add(404, "paid", "\x01\x00\x00\x01\x00\x01\x03\x09")
 	f.Add(404, "", "\x02\x01\x00\x01\x00\x02\x01\x94\x03\xff")
 	engine := gin.New()

@@ -147,19 +147,20 @@ func (m *Idempotent) scopeOf(x Exchange) (string, error) {
 
 // The reasons for not storing a run.
 var (
-	errNotReached = once.Withdraw(errors.New("an inner middleware refused the request, or it matches no route"))
-	errNotKept    = errors.New("the response is not one that is stored, is not final, or is left to an outer middleware")
-	errCannotTell = fmt.Errorf("the handler reported an unknown outcome: %w", once.ErrIndeterminate)
-	errGaveUp     = fmt.Errorf("the handler's context is done, and it did not respond: %w", once.ErrIndeterminate)
+	errNotReached     = once.Withdraw(errors.New("an inner middleware refused the request, or it matches no route"))
+	errNotKept        = errors.New("the response is not one that is stored, is not final, or is left to an outer middleware")
+	errUnknownOutcome = fmt.Errorf("the handler reported an unknown outcome: %w", once.ErrIndeterminate)
+	errGaveUp         = fmt.Errorf("the handler's context is done, and it did not respond: %w", once.ErrIndeterminate)
 )
 
-// execution is a request that an Idempotent serves, whether the request's handler runs
-// or not.
+// execution is a request that an Idempotent serves.
 type execution struct {
 	*Idempotent
-	x       Exchange
-	writer  *Recorder   // nil until the handler runs
-	decided atomic.Bool // set by the first of two events: the handler begins, or the context of a Detached request is done
+	x      Exchange
+	writer *Recorder // nil until the handler runs
+	// decided is set by the first of two events: the handler begins, or the context of a
+	// Detached request is done.
+	decided atomic.Bool
 	// uncommitted is the error of the last Commit. Only the goroutine of the handler
 	// uses this field.
 	uncommitted error
@@ -217,8 +218,6 @@ func (e *execution) run(ctx context.Context) (once.Answer, error) {
 // response was stored.
 const errLate = "the response was written after the handler had returned without one, and an empty 200 was stored: mount the handler of errors inside of Idempotent"
 
-// late notifies the observer that a response is written after the handler has returned
-// without a response.
 func (e *execution) late() {
 	e.misuse.notify(context.Background(), e.locker, cmp.Or(e.callName, operation), setupError(e.pkg.text(errLate)))
 }
@@ -230,8 +229,8 @@ func (e *execution) flaw(ctx context.Context, before int) error {
 	w, errs, within := e.writer, e.x.Errors(), e.x.Inside()
 	failed := len(errs) > before
 	silent := !w.Written() && (!w.chosen || failed && w.status == http.StatusOK && slices.ContainsFunc(errs[before:], ofContext))
-	// unanswered: the handler failed and wrote no body, so an outer middleware writes the
-	// body, and may also choose the status.
+	// unanswered: the handler failed and wrote no body. An outer middleware then writes
+	// the body, and may also choose the status.
 	unanswered := failed && w.Size() <= 0 && (w.Status() >= http.StatusBadRequest || !w.Written() && !w.chosen)
 	unclear := slices.ContainsFunc(errs, func(err error) bool { return errors.Is(err, once.ErrIndeterminate) })
 	certain := !unclear && !w.passing && !adapter.AttemptAsked(ctx)
@@ -254,7 +253,7 @@ func (e *execution) flaw(ctx context.Context, before int) error {
 	case final && !unanswered && within != refused && e.keeps():
 		return nil
 	case unclear:
-		return errCannotTell
+		return errUnknownOutcome
 	}
 	return errNotKept
 }

@@ -11,8 +11,8 @@ const (
 	refused            // an inner middleware refused the request, and ran nothing
 )
 
-// inside leaves the note what for an outer Idempotent. refused overrides gaveUp,
-// because a refusal stays the response even if a context is done later.
+// inside leaves the note what for an outer Idempotent. refused overrides gaveUp. A
+// refusal stays the response even if a context is done later.
 func inside(x Exchange, what int) {
 	if x.Inside() < what {
 		x.SetInside(what)

@@ -85,7 +85,6 @@ func (m *Lock) Serve(x Exchange) {
 	run(x, lease.Context())
 }
 
-// find returns the keys to lock.
 func (m *Lock) find(x Exchange) ([]string, error) {
 	x.SetLimit(m.limit)
 	found := make([]string, len(m.keys))
@@ -101,7 +100,6 @@ func (m *Lock) find(x Exchange) ([]string, error) {
 	return found, nil
 }
 
-// run runs the inner handlers under ctx.
 func run(x Exchange, ctx context.Context) {
 	r := x.Request()
 	defer func() {

@@ -85,7 +85,6 @@ func (p Package) ProblemBase(uri string) Option {
 	return func(g *Config) { g.base = uri }
 }
 
-// configure applies the options of a middleware.
 func configure[O ~func(*Config)](p Package, middleware string, opts []O) Config {
 	g := Config{pkg: p, render: render, limit: DefaultLimit, base: defaultBase, policy: newPolicy()}
 	for _, o := range opts {

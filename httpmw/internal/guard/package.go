@@ -10,7 +10,6 @@ func (p Package) text(format string, args ...any) string {
 	return string(p) + ": " + fmt.Sprintf(format, args...)
 }
 
-// panic panics with a text that begins with the package.
 func (p Package) panic(format string, args ...any) { panic(p.text(format, args...)) }
 
 // wrap returns err with the package's name before it, and nil for nil.

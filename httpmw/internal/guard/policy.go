@@ -75,7 +75,7 @@ func (p Package) KeepIf(keep func(Kept) bool) Option {
 	return func(g *Config) { g.keepIf = keep; g.forOnce = append(g.forOnce, "KeepIf") }
 }
 
-// neverKept are headers that describe the connection, the time or the caller, or that
+// neverKept lists headers that describe the connection, the time or the caller, or that
 // outer middlewares set.
 var neverKept = []string{
 	"Age", "Authorization", "Connection", "Content-Length", "Date", "Keep-Alive", "Proxy-*", "Retry-After", "Server",
@@ -128,8 +128,8 @@ func (p Package) Methods(methods []string) Option {
 	return func(g *Config) { g.methods = methods; g.forOnce = append(g.forOnce, "Methods") }
 }
 
-// Fingerprint sets the function that returns the parts of a request that have to be the
-// same when its key is used again, in addition to method and path.
+// Fingerprint sets the function that returns the compared parts of a request, in
+// addition to method and path.
 func (p Package) Fingerprint(of KeyFunc) Option {
 	if of == nil {
 		p.panic("Fingerprint: the function is nil")

@@ -40,8 +40,8 @@ type Problem struct {
 	Status int    // the HTTP status
 	Detail string // the problem with this request, for people
 	Lock   string // the name given to Lock or by CallName, or empty
-	// RetryAfter is the time for which the client should wait before it repeats the
-	// request, or 0 if a repetition is useless.
+	// RetryAfter is the client's pause before it repeats the request, or 0 if a
+	// repetition is useless.
 	RetryAfter time.Duration
 	// Err is the reason. It is not part of the response, because a KeyFunc's error can
 	// contain anything.

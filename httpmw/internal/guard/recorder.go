@@ -17,7 +17,7 @@ import (
 // most), or is not complete within flushHold after its first flush.
 //
 // A Recorder is a Writer, so it fixes the status with the first byte and not before.
-// The outer writer gets the same calls as without the Recorder, but later.
+// The outer writer gets the same calls, but later.
 type Recorder struct {
 	Writer
 	execution *execution
@@ -25,8 +25,8 @@ type Recorder struct {
 	shows     bool        // body is recorded for a KeepIf, even if it was sent
 	before    http.Header // before the handler ran
 	// header is the header that the handler sees and changes. The outer writer has a
-	// separate map, because the timer of a held flush can write while the handler sets
-	// a header.
+	// separate map. The timer of a held flush can write while the handler sets a
+	// header.
 	header http.Header
 
 	mu      sync.Mutex // guards the fields below, and each use of the outer writer
@@ -69,8 +69,8 @@ func (w *Recorder) Unwrap() http.ResponseWriter { return w.Writer }
 func (w *Recorder) Header() http.Header { return w.header }
 
 // lock locks mu, on a goroutine of the handler. If the outer writer has panicked on the
-// timer's goroutine, lock panics with the same value, so that a middleware can recover
-// the panic.
+// timer's goroutine, lock panics with the same value. A middleware can then recover the
+// panic.
 func (w *Recorder) lock() {
 	w.mu.Lock()
 	if p := w.panicked; p != nil {
@@ -194,9 +194,9 @@ func (w *Recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, rw, err
 }
 
-// look records the handler's changes of the header. Until the handler has returned, look
-// is not called after the first write. After that write a change of the header has no
-// effect, and the handler may be setting a trailer while another of its goroutines
+// look records the handler's changes of the header. Until the handler has returned,
+// look is not called after the first write. After that write a change of the header has
+// no effect. The handler may then be setting a trailer while another of its goroutines
 // flushes.
 func (w *Recorder) look() {
 	switch {
@@ -225,7 +225,8 @@ func (w *Recorder) begin() {
 		w.announced = n
 	}
 	media, _, _ := mime.ParseMediaType(w.sent.Get("Content-Type"))
-	if media == "text/event-stream" || w.status < http.StatusOK { // events, or an informational status before the response
+	// These are events, or an informational status before the response.
+	if media == "text/event-stream" || w.status < http.StatusOK {
 		w.send()
 	}
 }
@@ -275,7 +276,7 @@ func (w *Recorder) shownOf(n int) int {
 	return int(max(0, min(int64(n), w.most-int64(len(w.body)))))
 }
 
-// shown returns the response for a KeepIf, after the handler has returned.
+// shown returns the response for a KeepIf.
 func (w *Recorder) shown() Kept {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -319,10 +320,10 @@ func (w *Recorder) yield() {
 	w.passing = true
 }
 
-// discard drops the response of a handler that panicked, with its header, if the
-// handler has written data that is not sent yet. The middleware that recovers the panic
-// responds instead. If nothing was written, or if the response is already being sent,
-// discard passes the handler's header to the outer writer.
+// discard drops a response that is not sent yet, with its header, after a panic of the
+// handler. The middleware that recovers the panic responds instead. If no response was
+// begun, or if the response is already being sent, discard passes the handler's header
+// to the outer writer.
 func (w *Recorder) discard() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -332,9 +333,8 @@ func (w *Recorder) discard() {
 	}
 }
 
-// Missed notifies the observer if the framework begins a response after the handler has
-// returned and an empty response was stored. It is called before each write of a header
-// or a body.
+// Missed notifies the observer if the framework begins a response after an empty
+// response was stored. It is called before each write of a header or a body.
 func (w *Recorder) Missed() {
 	w.mu.Lock()
 	late := w.kept && !w.log.begun && !w.sealed

@@ -37,7 +37,7 @@ func runProblem(ctx context.Context, err error) Problem {
 		return Problem{
 			Type: "idempotency-mismatch", Title: "Idempotency key used before", Status: http.StatusUnprocessableEntity,
 			Detail: "The key was used with another request, which may have been carried out. " +
-				"Repeat that request to get its answer. A new key makes a new request.", Err: err,
+				"Repeat that request to get its answer.", Err: err,
 		}
 	case errors.Is(err, once.ErrIndeterminate):
 		return Problem{

@@ -297,7 +297,8 @@ func flushes(t *testing.T, s *site) {
 		fmt.Fprint(w, runs.Add(1))
 	}, s.once()))
 	keys := 0
-	s.eventually("it is replayed", func() bool { // on a machine that stalls for a second, the response is a stream
+	// On a machine that stalls for a second, the response is a stream.
+	s.eventually("it is replayed", func() bool {
 		keys++
 		key := fmt.Sprint(keys)
 		if r := s.post("/5", "", s.header, key); r.body != "run "+key || r.replayed() {

@@ -1,6 +1,6 @@
 // Package mounted tests stdmw under routers that take middlewares of net/http, over
-// HTTP/1.1 and HTTP/2 without TLS. The suite of httpmw tests the handling of requests
-// for both packages.
+// HTTP/1.1 and HTTP/2 without TLS. The suite of httpmw tests the handling of requests,
+// in httpmw and in stdmw.
 package mounted
 
 import (
@@ -36,21 +36,21 @@ type Serve func(t *testing.T, routes ...Route) (url string)
 
 // cases has the parts of the suite, by name.
 var cases = map[string]func(t *testing.T, s *site){
-	"twenty clicks":                          clicks,
-	"each source finds its key":              sources,
-	"client leaves":                          leaving,
-	"handler panics":                         panics,
-	"route without the parameter":            misused,
-	"replay":                                 replays,
-	"length of a replay":                     lengths,
-	"stream under the lock":                  streams,
-	"events":                                 events,
-	"flushes within a second":                flushes,
-	"hijacked connection":                    hijacks,
-	"http.ResponseController sets deadlines": deadlines,
-	"response after 103":                     hints,
-	"http.TimeoutHandler outside":            timeoutOutside,
-	"http.TimeoutHandler inside":             timeoutInside,
+	"twenty clicks":                     clicks,
+	"each source finds its key":         sources,
+	"client leaves":                     leaving,
+	"handler panics":                    panics,
+	"route without the parameter":       misused,
+	"replay of a response":              replays,
+	"length of a replay":                lengths,
+	"stream under the lock":             streams,
+	"server sent events":                events,
+	"flushes within a second":           flushes,
+	"hijacked connection":               hijacks,
+	"ResponseController sets deadlines": deadlines,
+	"response after 103":                hints,
+	"TimeoutHandler outside":            timeoutOutside,
+	"TimeoutHandler inside":             timeoutInside,
 }
 
 // Run tests a router. Over HTTP/1.1 it runs the suite again with keys of stdmw.Key.
@@ -99,7 +99,6 @@ type target struct {
 	start    func(s *site, around func(http.Handler) http.Handler, routes []Route) (url string)
 }
 
-// run runs the cases that are not in lacks.
 func (to target) run(t *testing.T, lacks map[string]string) {
 	t.Helper()
 	t.Parallel()
@@ -161,7 +160,6 @@ func (s *site) serve(around func(http.Handler) http.Handler, routes ...Route) {
 	s.t.Cleanup(transport.CloseIdleConnections)
 }
 
-// listen serves h, and returns the URL.
 func (s *site) listen(h http.Handler, around func(http.Handler) http.Handler) string {
 	if around != nil {
 		h = around(h)
@@ -180,7 +178,6 @@ func (s *site) protocols() *http.Protocols {
 	return &p
 }
 
-// route returns a Route for POST requests of path.
 func route(path string, h http.HandlerFunc, around ...func(http.Handler) http.Handler) Route {
 	return Route{http.MethodPost, path, around, h}
 }

@@ -51,7 +51,8 @@ func charge(runs *once.Once, account func(fiber.Ctx) string, provider func(ctx c
 			receipt, err := provider(ctx, body)
 			return once.Answer{Value: receipt}, err
 		})
-		if err != nil && out.Value == nil { // with a value, the charge was made and its response could not be stored
+		// With a value, the charge was made and its response could not be stored.
+		if err != nil && out.Value == nil {
 			return refused(c, err)
 		}
 		if out.Replayed {
@@ -264,7 +265,8 @@ func TestFiber_Listener(t *testing.T) {
 	s.down.Store(false)
 	expect("/orders/5/ship", "", "204|||")
 
-	// If a charge was made and its response cannot be stored, the client gets the response.
+	// If a charge was made and its response cannot be stored, the client gets the
+	// response.
 	expect("/charges", "down meanwhile", "201|||receipt of down meanwhile")
 	s.down.Store(false)
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {

@@ -60,9 +60,9 @@ func TestHertz(t *testing.T) {
 		})
 		return "http://" + listener.Addr().String()
 	}, map[string]string{
-		"client leaves":                          "the context of a handler is not canceled",
-		"http.ResponseController sets deadlines": "deadlines are not supported",
-		"length of a replay":                     "a body is sent in chunks",
-		"response after 103":                     "103 is taken for the response",
+		"client leaves":                     "the context of a handler is not canceled",
+		"ResponseController sets deadlines": "deadlines are not supported",
+		"length of a replay":                "a body is sent in chunks",
+		"response after 103":                "103 is taken for the response",
 	})
 }

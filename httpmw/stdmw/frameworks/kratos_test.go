@@ -19,7 +19,8 @@ import (
 
 func TestKratos(t *testing.T) {
 	mounted.Run(t, func(routes ...mounted.Route) http.Handler {
-		server := khttp.NewServer(khttp.Timeout(0)) // otherwise a handler's context times out after a second
+		// Otherwise a handler's context times out after a second.
+		server := khttp.NewServer(khttp.Timeout(0))
 		router := server.Route("/")
 		for _, r := range routes {
 			around := []khttp.FilterFunc{routeVars}
@@ -35,8 +36,7 @@ func TestKratos(t *testing.T) {
 	})
 }
 
-// TestKratos_Timeout shows that a handler's context times out after a second, unless
-// khttp.Timeout is set.
+// TestKratos_Timeout checks that a handler's context times out by default.
 func TestKratos_Timeout(t *testing.T) {
 	t.Parallel()
 	locks, err := core.New(memstore.New())

@@ -116,7 +116,8 @@ func TestKratosGRPC(t *testing.T) {
 		first <- err
 	}()
 	<-inside
-	for _, busy := range [][2]string{{"k", "5"}, {"l", "5"}} { // the same call, and another call for the account
+	// One is the same call, and one another call for the account.
+	for _, busy := range [][2]string{{"k", "5"}, {"l", "5"}} {
 		if _, _, err := charged(t, c[1], busy[0], busy[1]); status.Code(err) != codes.Aborted {
 			t.Errorf("%s: got %v, want ABORTED", busy[0], err)
 		}
@@ -136,8 +137,7 @@ func TestKratosGRPC(t *testing.T) {
 	}
 }
 
-// TestKratosGRPC_Timeout shows that a handler's context times out after a second, unless
-// kgrpc.Timeout is set.
+// TestKratosGRPC_Timeout checks that a handler's context times out by default.
 func TestKratosGRPC_Timeout(t *testing.T) {
 	t.Parallel()
 	p := &payments{pay: func(ctx context.Context) error {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -28,8 +29,8 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// redelivery is the time after which the brokers of these tests deliver an unacked message
-// again.
+// redelivery is the time after which JetStream and Redis streams deliver an unacked
+// message again, unless a test sets another time.
 const redelivery = time.Second
 
 // broker is the broker of one test.
@@ -37,9 +38,9 @@ type broker struct {
 	scene      string // the prefix of its topics
 	publisher  func(t *testing.T) message.Publisher
 	subscriber func(t *testing.T) message.Subscriber // returns the subscriber of another consumer
-	// timeout reports whether the broker delivers a message again after the time redelivery,
-	// while the handler still runs. Other brokers deliver a message again when the consumer's
-	// connection breaks.
+	// timeout reports whether the broker delivers a message again after the time
+	// redelivery, while the handler still runs. Other brokers deliver a message again
+	// when the consumer's connection breaks.
 	timeout bool
 }
 
@@ -61,8 +62,9 @@ func TestRedisStreams(t *testing.T) {
 	scenes(t, redisStreams(t, redelivery))
 }
 
-// jetStream starts a server, and returns its broker and its URL. The server delivers a message
-// again after wait.
+// jetStream starts a server, and returns its broker and its URL. The subscriber gives a
+// message up after wait, and the server delivers it again after wait, unless opts have
+// another AckWait.
 func jetStream(t *testing.T, wait time.Duration, opts ...natsclient.SubOpt) (b broker, url string) {
 	t.Helper()
 	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true})
@@ -80,7 +82,8 @@ func jetStream(t *testing.T, wait time.Duration, opts ...natsclient.SubOpt) (b b
 	config := nats.JetStreamConfig{
 		AutoProvision: true, TrackMsgId: false, DurablePrefix: "service",
 		DurableCalculator: func(prefix, topic string) string { return prefix + "-" + topic },
-		SubscribeOptions:  append(opts, natsclient.DeliverAll(), natsclient.AckExplicit(), natsclient.AckWait(wait)),
+		// Each subscriber appends an option, so the subscribers must not share capacity.
+		SubscribeOptions: slices.Clip(append([]natsclient.SubOpt{natsclient.DeliverAll(), natsclient.AckExplicit(), natsclient.AckWait(wait)}, opts...)),
 	}
 	return broker{
 		publisher: func(t *testing.T) message.Publisher {
@@ -121,7 +124,7 @@ func redisStreams(t *testing.T, idle time.Duration) broker {
 	return broker{
 		publisher: func(t *testing.T) message.Publisher {
 			p, err := redisstream.NewPublisher(redisstream.PublisherConfig{Client: redis.NewClient(&redis.Options{Addr: addr})}, watermill.NopLogger{})
-			return must(t, p, err)
+			return &closeWaits{Publisher: must(t, p, err)}
 		},
 		subscriber: func(t *testing.T) message.Subscriber {
 			s, err := redisstream.NewSubscriber(redisstream.SubscriberConfig{
@@ -132,6 +135,26 @@ func redisStreams(t *testing.T, idle time.Duration) broker {
 		},
 		timeout: true,
 	}
+}
+
+// closeWaits lets Close wait for the calls of Publish. The publisher for Redis Streams
+// reads and writes one field in both without a mutex, and a router closes its publisher
+// while its handlers run.
+type closeWaits struct {
+	message.Publisher
+	mu sync.RWMutex
+}
+
+func (p *closeWaits) Publish(topic string, msgs ...*message.Message) error {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.Publisher.Publish(topic, msgs...)
+}
+
+func (p *closeWaits) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.Publisher.Close()
 }
 
 func must[T any](t *testing.T, v T, err error) T {
@@ -150,15 +173,17 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	testserver.Eventually(t, soon, what, ok)
 }
 
-// service stands for one process of a service. It reads from orders and publishes to done.
+// service stands for one process of a service. It reads from orders and publishes to
+// done.
 type service struct {
 	router *message.Router
 	sub    message.Subscriber
 	end    func()
 }
 
-// serve runs a service whose handler is h. The first of mws is the outermost middleware. pub
-// publishes the handler's messages; if it is nil, serve makes a publisher.
+// serve runs a service whose handler is h. The first of mws is the outermost
+// middleware. pub publishes the handler's messages. If pub is nil, serve makes a
+// publisher.
 func (b broker) serve(t *testing.T, pub message.Publisher, h message.HandlerFunc, mws ...message.HandlerMiddleware) *service {
 	t.Helper()
 	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: soon}, watermill.NopLogger{})
@@ -219,7 +244,6 @@ func (b broker) publish(t *testing.T, n int, payload string) {
 	}
 }
 
-// list collects messages.
 type list struct {
 	mu  sync.Mutex
 	all []*message.Message

@@ -43,7 +43,7 @@ func newLocker(t *testing.T) *core.Locker {
 	return l
 }
 
-// locked returns a Lock with a short wait. paid returns an Idempotent.
+// locked returns a Lock with a short wait.
 func locked(l *core.Locker) message.HandlerMiddleware {
 	return watermillmw.Lock(l, "order", watermillmw.Payload("id"), watermillmw.Acquire(core.Wait(10*time.Millisecond)))
 }
@@ -68,8 +68,9 @@ func producing(runs *atomic.Int32) message.HandlerFunc {
 	}
 }
 
-// busyMessages checks that busy messages are delivered repeatedly (hazard 76). While they are
-// busy, none of them is acked, lost, retried or put into the poison queue.
+// busyMessages checks that busy messages are delivered repeatedly (hazard 76). While
+// they are busy, none of them runs. Later all of them run, and none is put into the
+// poison queue.
 func busyMessages(t *testing.T, b broker) {
 	const messages = 3
 	l := newLocker(t)
@@ -105,10 +106,10 @@ func busyMessages(t *testing.T, b broker) {
 	})
 }
 
-// redelivered checks a message that the broker delivers again while the handler still runs
-// (hazard 61). The message has to run once, and the messages of the run have to be published.
-// The second delivery comes after a time-out, or because the consumer is gone, and can go to
-// another process.
+// redelivered checks a message that the broker delivers again while the handler still
+// runs (hazard 61). The message has to run once, and the messages of the run have to be
+// published. The second delivery comes after a time-out, or because the consumer is
+// gone, and can go to another process.
 func redelivered(t *testing.T, b broker) {
 	l := newLocker(t)
 	done := b.collect(t, "done")

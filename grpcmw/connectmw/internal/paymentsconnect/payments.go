@@ -11,8 +11,8 @@ import (
 	"github.com/lockkit/lockkit/examples/grpc/chargepb"
 )
 
-// PaymentsName is the full name of the service. PaymentsChargeProcedure is the full name of
-// its method.
+// PaymentsName is the full name of the service. PaymentsChargeProcedure is the full
+// name of its method.
 const (
 	PaymentsName            = "lockkit.examples.charge.Payments"
 	PaymentsChargeProcedure = "/lockkit.examples.charge.Payments/Charge"

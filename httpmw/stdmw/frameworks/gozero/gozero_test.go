@@ -20,7 +20,8 @@ func TestGoZero(t *testing.T) {
 		if err := conf.FillDefault(&c); err != nil {
 			t.Fatal(err)
 		}
-		c.Middlewares.Timeout = false // it would hold a response back until the handler has returned
+		// The timeout would hold a response back until the handler has returned.
+		c.Middlewares.Timeout = false
 		c.Middlewares.Recover = false // it would also respond to http.ErrAbortHandler
 		server, err := rest.NewServer(c)
 		if err != nil {

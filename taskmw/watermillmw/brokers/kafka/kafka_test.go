@@ -89,7 +89,8 @@ func serve(t *testing.T, brokers []string, h message.NoPublishHandlerFunc, mws .
 	t.Helper()
 	config := kafka.DefaultSaramaSubscriberConfig()
 	config.Consumer.Offsets.Initial = sarama.OffsetOldest
-	config.Consumer.Group.Rebalance.Timeout = time.Second // excludes a member that still runs a message after this time
+	// The group excludes a member that still runs a message after this time.
+	config.Consumer.Group.Rebalance.Timeout = time.Second
 	config.Consumer.Group.Heartbeat.Interval = 100 * time.Millisecond
 	sub, err := kafka.NewSubscriber(kafka.SubscriberConfig{
 		Brokers: brokers, ConsumerGroup: "service", Unmarshaler: kafka.DefaultMarshaler{}, OverwriteSaramaConfig: config,
@@ -124,7 +125,8 @@ func newLocker(t *testing.T, store core.Store) *core.Locker {
 // short sets a short wait, after which a busy message is nacked.
 var short = core.Wait(10 * time.Millisecond)
 
-// A nacked message is delivered again before all other messages of its partition.
+// TestOrder checks that a nacked message is delivered again before all other messages
+// of its partition.
 func TestOrder(t *testing.T) {
 	t.Parallel()
 	l := newLocker(t, memstore.New())
@@ -151,8 +153,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestRebalance checks that a message runs once, even if another member gets its partition and
-// the message while the handler runs (hazard 61).
+// TestRebalance checks that a message runs once, even if another member gets its
+// partition and the message during the run (hazard 61).
 func TestRebalance(t *testing.T) {
 	t.Parallel()
 	brokers, store := newBroker(t, 2), memstore.New()
