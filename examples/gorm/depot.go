@@ -31,11 +31,13 @@ func (d *Depot) Ship(ctx context.Context, order string) error {
 	}, core.Fenced())
 }
 
-// write writes the carrier of o in a transaction that refuses the token of a stale holder.
-// The holder can have been paused for longer than its lease, after its last check of ctx.
+// write writes the carrier of o in a transaction that refuses the token of a stale
+// holder. The holder can have been paused for longer than its lease, after its last
+// check of ctx.
 func (d *Depot) write(ctx context.Context, key string, token uint64, o *Order) error {
 	return d.DB.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-		if err := d.Tokens.CheckToken(ctx, Querier(tx), key, token); err != nil { // the first statement
+		// The check is the first statement.
+		if err := d.Tokens.CheckToken(ctx, Querier(tx), key, token); err != nil {
 			return err
 		}
 		return tx.Model(o).Update("carrier", o.Carrier).Error

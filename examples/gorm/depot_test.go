@@ -11,12 +11,10 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// depot returns a Depot with the orders and the locks of s.
 func (s *site) depot(carrier string) *Depot {
 	return &Depot{DB: s.DB, Locks: s.locks, Tokens: s.in, Choose: func(context.Context, string) (string, error) { return carrier, nil }}
 }
 
-// carrier returns the carrier of an order.
 func (s *site) carrier(t *testing.T, id string) string {
 	t.Helper()
 	var o Order
@@ -26,9 +24,9 @@ func (s *site) carrier(t *testing.T, id string) string {
 	return o.Carrier
 }
 
-// TestShip pauses a holder after the last check of its context. During the pause a later
-// holder ships the order. The transaction of the paused holder is refused, and changes
-// nothing.
+// TestShip simulates a holder that is paused after the last check of its context.
+// During the pause later holders ship the order. The transaction of the paused holder
+// is refused, and changes nothing.
 func TestShip(t *testing.T) {
 	for name, open := range databases {
 		t.Run(name, func(t *testing.T) {
@@ -45,7 +43,8 @@ func TestShip(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					if err := stale.Release(t.Context()); err != nil { // as if it had expired in the pause
+					// This is as if the hold had expired in the pause.
+					if err := stale.Release(t.Context()); err != nil {
 						t.Fatal(err)
 					}
 					for _, carrier := range []string{"first", "second"} {

@@ -41,7 +41,7 @@ func (s *Shop) Routes(r gin.IRoutes, runs *once.Once, customer httpmw.KeyFunc) {
 	r.POST("/orders/:id/pay", httpmw.Idempotent(runs, customer, httpmw.Detached()), s.pay)
 }
 
-// pay first charges, with the same key in each attempt, and then stores the order.
+// pay charges with the same key in each attempt, and then stores the order.
 func (s *Shop) pay(c *gin.Context) {
 	ctx, id := c.Request.Context(), c.Param("id")
 	receipt, err := s.Charge(ctx, providerKey(id), id)

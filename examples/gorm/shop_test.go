@@ -27,7 +27,6 @@ import (
 	"github.com/lockkit/lockkit/httpmw"
 )
 
-// database is a database of a test, and its driver.
 type database struct {
 	dialect sqlstore.Dialect
 	driver  string
@@ -116,7 +115,6 @@ func (b *bank) charge(_ context.Context, key, order string) (string, error) {
 	return b.charged[key], nil
 }
 
-// site is the service on a database.
 type site struct {
 	*Shop
 	pool  *failing
@@ -226,8 +224,8 @@ func testPay(t *testing.T, s *site, prepare bool) {
 	}
 }
 
-// TestIn_NoTransaction checks that Commit outside a transaction fails and stores
-// nothing.
+// TestIn_NoTransaction checks that Commit outside a transaction fails, and that Do then
+// returns an error and no value.
 func TestIn_NoTransaction(t *testing.T) {
 	for name, open := range databases {
 		t.Run(name, func(t *testing.T) {

@@ -19,10 +19,8 @@ import (
 	"github.com/lockkit/lockkit/retry"
 )
 
-// cents is the price of each order.
 const cents = 250
 
-// payment is the outcome of one order.
 type payment struct {
 	Order   string `json:"order"`
 	Account string `json:"account"`
@@ -31,7 +29,6 @@ type payment struct {
 	Error   string `json:"error,omitempty"`
 }
 
-// right reports whether the order was charged once, and the client has the receipt.
 func (p payment) right() bool { return p.Charged == 1 && p.Receipt == p.Order+"/1" }
 
 // pay pays all orders at the same time, each with one client and one call. Then it asks
@@ -84,8 +81,8 @@ func charge(ctx context.Context, replicas []*replica, p *payment) (*chargepb.Rec
 	return chargepb.NewPaymentsClient(conn).Charge(ctx, &chargepb.ChargeRequest{Account: p.Account, Order: p.Order, Cents: cents})
 }
 
-// ledger returns the difference between the balances of all accounts and the prices of
-// their orders.
+// ledger returns the sum of the differences between the balance of each account and the
+// prices of its orders.
 func ledger(ctx context.Context, db *redis.Client, payments []payment) (off int64, err error) {
 	want := make(map[string]int64)
 	for _, p := range payments {

@@ -37,7 +37,8 @@ func (l *lossy) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// drop is the outermost interceptor. After drop returns, only the reply's bytes are sent.
+// drop is the outermost interceptor. After drop returns, the server only has to send
+// the reply.
 func (l *lossy) drop(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	reply, err := next(ctx, req)
 	l.mu.Lock()

@@ -1,6 +1,6 @@
-// Command grpc is a gRPC payment service with several replicas. The clients' replies get
-// lost: after a charge, the connection is cut before the reply is sent. The clients try
-// again with one idempotency key per call, and every order is charged once.
+// Command grpc is a gRPC payment service with several replicas. Replies to the clients
+// get lost: after a charge, the connection is cut before the reply is sent. The clients
+// try again with one idempotency key per call, and every order is charged once.
 //
 //	go run ./examples/grpc              # embedded Redis, no server needed
 //	go run ./examples/grpc -unguarded   # the same without the rules: exits 1

@@ -4,8 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -13,12 +13,12 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-func TestGRPC(t *testing.T) {
-	program := build(t)
+func TestMain(m *testing.M) { testserver.Main(m, main) }
 
-	t.Run("embedded Redis, dropped replies", func(t *testing.T) {
+func TestGRPC(t *testing.T) {
+	t.Run("embedded Redis with dropped replies", func(t *testing.T) {
 		t.Parallel()
-		out, status := run(t, program)
+		out, status := run(t)
 		if status != 0 || !strings.Contains(out, "24 charged once, 0 more than once, 0 never; 0 wrong receipts, 0 calls failed, accounts off by 0") || strings.Contains(out, " 0 replies dropped") {
 			t.Errorf("exit status %d:\n%s", status, out)
 		}
@@ -26,7 +26,7 @@ func TestGRPC(t *testing.T) {
 	t.Run("real Redis", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t)
-		out, status := run(t, program, "-redis", server.Addr, "-json", "-orders", "40", "-accounts", "10", "-drops", "2", "-replicas", "3")
+		out, status := run(t, "-redis", server.Addr, "-json", "-orders", "40", "-accounts", "10", "-drops", "2", "-replicas", "3")
 		var result struct {
 			Once, Dropped, Tries, Off int
 			Orders                    []payment
@@ -43,14 +43,14 @@ func TestGRPC(t *testing.T) {
 	})
 	t.Run("without the rules", func(t *testing.T) {
 		t.Parallel()
-		out, status := run(t, program, "-unguarded")
+		out, status := run(t, "-unguarded")
 		if status != 1 || strings.Contains(out, " 0 more than once") {
 			t.Errorf("exit status %d:\n%s", status, out)
 		}
 	})
 	t.Run("harmless run without the rules", func(t *testing.T) {
 		t.Parallel()
-		out, status := run(t, program, "-unguarded", "-drops", "0", "-orders", "1")
+		out, status := run(t, "-unguarded", "-drops", "0", "-orders", "1")
 		if status != 2 || !strings.Contains(out, "shows nothing") {
 			t.Errorf("exit status %d:\n%s", status, out)
 		}
@@ -62,28 +62,19 @@ func TestGRPC(t *testing.T) {
 			"unexpected": {"now"},
 			"redis at":   {"-redis", "127.0.0.1:1"},
 		} {
-			if out, status := run(t, program, args...); status != 2 || !strings.Contains(out, want) {
+			if out, status := run(t, args...); status != 2 || !strings.Contains(out, want) {
 				t.Errorf("%v: exit status %d, without %q:\n%s", args, status, want, out)
 			}
 		}
 	})
 }
 
-func build(t *testing.T) string {
-	t.Helper()
-	program := filepath.Join(t.TempDir(), "grpc")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
-	return program
-}
-
 // run returns the program's output on stdout and stderr, and its exit code.
-func run(t *testing.T, program string, args ...string) (string, int) {
+func run(t *testing.T, args ...string) (string, int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, program, args...).CombinedOutput()
+	out, err := exec.CommandContext(ctx, os.Args[0], args...).CombinedOutput()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
 		return string(out), exit.ExitCode()

@@ -28,8 +28,8 @@ type service struct {
 	db *redis.Client
 }
 
-// Charge handles a call as if no other call ran at the same time: it reads the balance,
-// asks the bank, and writes the new balance.
+// Charge reads the balance, asks the bank, and writes the new balance, as if no other
+// call ran at the same time.
 func (s *service) Charge(ctx context.Context, r *chargepb.ChargeRequest) (*chargepb.Receipt, error) {
 	balance, err := s.db.Get(ctx, balanceKey(r.GetAccount())).Int64()
 	if err != nil && !errors.Is(err, redis.Nil) {
@@ -45,8 +45,8 @@ func (s *service) Charge(ctx context.Context, r *chargepb.ChargeRequest) (*charg
 	return &chargepb.Receipt{Id: fmt.Sprintf("%s/%d", r.GetOrder(), n), Cents: r.GetCents()}, nil
 }
 
-// bank stands for the bank. It takes a few milliseconds, counts the charge, and returns the
-// order's number of charges.
+// bank stands for the bank. It takes a few milliseconds, counts the charge, and returns
+// the order's number of charges.
 func (s *service) bank(ctx context.Context, order string) (n int64, err error) {
 	select {
 	case <-time.After(5 * time.Millisecond):

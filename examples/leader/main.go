@@ -71,7 +71,6 @@ func takePart(ctx context.Context, addr, election string) error {
 	return err
 }
 
-// work continues until the term ends.
 func work(ctx context.Context) error {
 	lease, _ := core.LeaseFromContext(ctx)
 	fmt.Println(lease.Token()) // send the token with every write
@@ -112,12 +111,12 @@ func watch(ctx context.Context, addr string) (status int, err error) {
 		}
 		defer p.Wait()
 		defer p.Process.Kill()
-		go tell(ctx, out, i, terms)
+		go report(ctx, out, i, terms)
 		processes[i] = p
 	}
 	last, led := term{}, map[int]bool{}
 	since := time.Now()
-	for _, end := range []string{"killed", "told to stop", ""} {
+	for _, end := range []string{"killed", "asked to stop", ""} {
 		var t term
 		select {
 		case t = <-terms:
@@ -147,8 +146,8 @@ func watch(ctx context.Context, addr string) (status int, err error) {
 	return status, nil
 }
 
-// tell passes on the terms that a process prints.
-func tell(ctx context.Context, out io.Reader, process int, terms chan<- term) {
+// report passes on the terms that a process prints.
+func report(ctx context.Context, out io.Reader, process int, terms chan<- term) {
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		t := term{process: process}
 		if _, err := fmt.Sscan(lines.Text(), &t.token); err != nil {

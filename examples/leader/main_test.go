@@ -2,8 +2,8 @@ package main
 
 import (
 	"context"
+	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -11,21 +11,19 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
+func TestMain(m *testing.M) { testserver.Main(m, main) }
+
 func TestLeader(t *testing.T) {
-	program := filepath.Join(t.TempDir(), "leader")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
 	for name, addr := range map[string]func(*testing.T) string{
 		"the embedded Redis": func(*testing.T) string { return "" },
 		"a real Redis":       func(t *testing.T) string { return testserver.StartRedis(t).Addr },
 	} {
-		t.Run("leaders in turn, "+name, func(t *testing.T) {
+		t.Run("leaders in turn "+name, func(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer cancel()
-			out, err := exec.CommandContext(ctx, program, "-redis", addr(t)).CombinedOutput()
-			if err != nil || strings.Count(string(out), " leads after ") != 3 || !strings.Contains(string(out), "is told to stop") {
+			out, err := exec.CommandContext(ctx, os.Args[0], "-redis", addr(t)).CombinedOutput()
+			if err != nil || strings.Count(string(out), " leads after ") != 3 || !strings.Contains(string(out), "is asked to stop") {
 				t.Errorf("%v:\n%s", err, out)
 			}
 		})

@@ -27,7 +27,8 @@ func (a *sent) of(status ...int) (n int) {
 	return n
 }
 
-// ask runs this number of clients until ctx is done. It returns the counts of their requests.
+// ask runs this number of clients until ctx is done. It returns the counts of their
+// requests.
 func (s *service) ask(ctx context.Context, clients int) *sent {
 	all := &sent{by: map[int]int{}}
 	web := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: clients}}

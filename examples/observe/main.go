@@ -1,7 +1,7 @@
-// Command observe runs a service under load, and repeatedly cuts its network to Redis.
-// It serves the metrics of the service's locks for Prometheus on /metrics. The
-// directory also has alert rules for these metrics (rules.yaml) and a dashboard for
-// Grafana (dashboard.json).
+// Command observe runs a service under load, and cuts its network to Redis. It serves
+// the metrics of the service's locks for Prometheus on /metrics. The directory also has
+// alert rules for these metrics (rules.yaml) and a dashboard for Grafana
+// (dashboard.json).
 //
 //	cd examples/observe                   # a separate Go module
 //	go run .                              # embedded Redis, no server needed
@@ -10,7 +10,7 @@
 //
 // The load stops after the time of -for. The command then prints the values of the
 // metrics, and serves them for the time of -stay. The exit status is 0 if the metrics
-// show each event that happened, 1 if an event is missing, and 2 after a failure.
+// show each expected event, 1 if an event is missing, and 2 after a failure.
 package main
 
 import (

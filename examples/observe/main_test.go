@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -16,12 +17,14 @@ import (
 
 	"github.com/prometheus/common/model"
 
+	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
+func TestMain(m *testing.M) { testserver.Main(m, main) }
+
 func TestObserve(t *testing.T) {
-	program := build(t)
 	t.Run("errors exit with status 2", func(t *testing.T) {
 		t.Parallel()
 		for want, args := range map[string][]string{
@@ -31,7 +34,7 @@ func TestObserve(t *testing.T) {
 			"unexpected":    {"now"},
 			"redis at":      {"-redis", "127.0.0.1:1"},
 		} {
-			out, err := exec.CommandContext(t.Context(), program, args...).CombinedOutput()
+			out, err := exec.CommandContext(t.Context(), os.Args[0], args...).CombinedOutput()
 			var exit *exec.ExitError
 			ok := errors.As(err, &exit)
 			if !ok || exit.ExitCode() != 2 || !strings.Contains(string(out), want) {
@@ -39,19 +42,49 @@ func TestObserve(t *testing.T) {
 			}
 		}
 	})
-	// The metrics count all events.
 	t.Run("embedded Redis", func(t *testing.T) {
 		t.Parallel()
+		tally.ProofOnly(t)
+		// The race detector makes the embedded server too slow for the load.
+		program := filepath.Join(t.TempDir(), "observe")
+		if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".").CombinedOutput(); err != nil {
+			t.Fatalf("go build: %v\n%s", err, out)
+		}
 		out, err := exec.CommandContext(t.Context(), program, "-for", "20s").CombinedOutput()
 		if err != nil || strings.Contains(string(out), "MISSING") {
 			t.Errorf("%v:\n%s", err, out)
 		}
 	})
+	t.Run("embedded Redis starts", func(t *testing.T) {
+		t.Parallel()
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-for", "10m")
+		var errs bytes.Buffer
+		cmd.Stderr = &errs
+		out, err := cmd.StdoutPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		line, err := bufio.NewReader(out).ReadString('\n')
+		url, _, ok := strings.Cut(line, " is served")
+		if err != nil || !ok {
+			t.Fatalf("got %q and %v, want an address", line, err)
+		}
+		testserver.Eventually(t, time.Minute, "a lock is acquired", func() bool {
+			time.Sleep(100 * time.Millisecond)
+			return strings.Contains(get(t, url), `lockkit_outcome="acquired"`)
+		})
+		_ = cmd.Process.Signal(os.Interrupt)
+		if _ = cmd.Wait(); cmd.ProcessState.ExitCode() != 2 || !strings.Contains(errs.String(), "interrupted") {
+			t.Errorf("got exit status %d and %q, want 2 and an interrupt", cmd.ProcessState.ExitCode(), errs.String())
+		}
+	})
 	t.Run("real Redis", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t)
-		text := scraped(t, program, "-redis", server.Addr, "-for", "20s", "-stay", "5m")
-		// Each series is in the scrape.
+		text := scraped(t, "-redis", server.Addr, "-clients", "4", "-for", "20s", "-stay", "5m")
 		t.Run("series of rules and dashboard", func(t *testing.T) {
 			all, err := parse(strings.NewReader(text))
 			if err != nil {
@@ -97,22 +130,13 @@ func TestObserve(t *testing.T) {
 	})
 }
 
-func build(t *testing.T) string {
-	t.Helper()
-	program := filepath.Join(t.TempDir(), "observe")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
-	return program
-}
-
 // scraped runs the program until its load is over, and returns the metrics that the
 // program then serves. It fails the test unless the program exits with status 0.
-func scraped(t *testing.T, program string, args ...string) string {
+func scraped(t *testing.T, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, program, args...)
+	cmd := exec.CommandContext(ctx, os.Args[0], args...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err == nil {
@@ -171,7 +195,6 @@ func selectorsOf(expr string) []string {
 	return all
 }
 
-// have reports whether selector matches a sample.
 func (all samples) have(t *testing.T, selector string) bool {
 	t.Helper()
 	name, in, _ := strings.Cut(selector, "{")

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// network opens the connections to Redis, and can cut them. During a cut, new connections
-// are refused. In the first part of a cut, requests on open connections still arrive, but
-// no reply arrives, as with a packet filter that blocks one direction. Then all connections
-// break. So the outcome of the last requests is unknown.
+// network opens the connections to Redis, and can cut them. During a cut, new
+// connections are refused. In the first part of a cut, requests on open connections
+// still arrive, but no reply arrives. Then all connections break. So the outcome of the
+// last requests is unknown.
 type network struct {
 	mu     sync.Mutex
 	conns  map[*conn]struct{}
@@ -84,7 +84,6 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// pause waits for d, or until ctx is done.
 func pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-time.After(d):

@@ -28,10 +28,10 @@ import (
 
 var write = flag.Bool("write", false, "write dashboard.svg from a run")
 
-// TestPicture checks that dashboard.svg, which core/OPERATIONS.md shows, has the rows and
-// panels of dashboard.json in their order and places, with their titles, units and
-// expressions. It does not compare values, because these differ between runs.
-// `go test -run TestPicture -write` draws the picture of a new run.
+// TestPicture checks that dashboard.svg has the rows and panels of dashboard.json in
+// their order and places, with their titles, units and expressions. It does not compare
+// values, because these differ between runs. `go test -run TestPicture -write` draws
+// the picture of a new run.
 func TestPicture(t *testing.T) {
 	all := panels(t)
 	if *write {
@@ -57,7 +57,8 @@ func TestPicture(t *testing.T) {
 	}
 }
 
-// Prometheus scrapes the run each second. In Grafana $__rate_interval is then 4 s.
+// runTime limits the run, which Prometheus scrapes each second. rateTime is the value of
+// $__rate_interval in Grafana for that pace.
 const runTime, rateTime = 60 * time.Second, "4s"
 
 // line is a series of a panel. It has only finite values, at times since the run began.
@@ -66,8 +67,8 @@ type line struct {
 	points []model.SamplePair
 }
 
-// measure runs the example and a Prometheus that scrapes it, and returns the lines of each
-// panel by the panel's ID.
+// measure runs the example and a Prometheus that scrapes it, and returns the lines of
+// each panel by the panel's ID.
 func measure(t *testing.T, all []panel) map[int][]line {
 	t.Helper()
 	program, err := exec.LookPath("prometheus")
@@ -224,7 +225,6 @@ func (p panel) figure(b *strings.Builder, lines []line) {
 		w-16, h-48, stateColours[colour], w/2, h/2+25, value)
 }
 
-// graph draws the lines with their axes and their legend.
 func (p panel) graph(b *strings.Builder, lines []line) {
 	w, h := p.size()
 	most, x, rows := 0., 8., 0.
@@ -283,7 +283,6 @@ func roundUp(v float64) float64 {
 	return 10 * power
 }
 
-// text returns a value with the panel's unit.
 func (p panel) text(v float64) string {
 	unit := map[string]string{"s": " s", "ops": "/s", "percentunit": " %"}[p.FieldConfig.Defaults.Unit]
 	switch {

@@ -12,8 +12,8 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// report prints the values of the metrics, and reports whether they show each event that
-// happened.
+// report prints the values of the metrics, and reports whether they show each expected
+// event.
 func (s *service) report(ctx context.Context, sent *sent, cuts int) (complete bool, err error) {
 	all, err := s.scrape(ctx)
 	if err != nil {
@@ -39,7 +39,7 @@ func (s *service) report(ctx context.Context, sent *sent, cuts int) (complete bo
 		{"lockkit_call_duration_seconds_count", "lockkit_outcome", "replayed", "payments were asked for again, and answered", 1},
 		{"lockkit_misuses_total", "", "", "first requests of a route that is set up wrong", 1},
 	}
-	fmt.Println("What the metrics tell:")
+	fmt.Println("What the metrics show:")
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	complete = true
 	for _, r := range rows {
@@ -59,7 +59,6 @@ func (s *service) report(ctx context.Context, sent *sent, cuts int) (complete bo
 	return complete, nil
 }
 
-// samples has the samples of a scrape.
 type samples model.Vector
 
 // scrape reads the metrics from /metrics, like a Prometheus.
@@ -96,8 +95,8 @@ func parse(r io.Reader) (samples, error) {
 	return all, nil
 }
 
-// sum returns the sum of the samples with this name and this value of the label. If label is
-// "", it returns the sum of all samples with this name.
+// sum returns the sum of the samples with this name and this value of the label. If
+// label is "", it returns the sum of all samples with this name.
 func (all samples) sum(name, label, value string) (n float64) {
 	for _, s := range all {
 		if string(s.Metric[model.MetricNameLabel]) == name && (label == "" || string(s.Metric[model.LabelName(label)]) == value) {

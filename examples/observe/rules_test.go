@@ -63,7 +63,6 @@ func TestDashboard(t *testing.T) {
 		}
 		promtool(t, nil, "check", "rules", file)
 	})
-	// Each panel has its own ID, a title, a unit and the dashboard's data source.
 	t.Run("fields of panels", func(t *testing.T) {
 		seen := map[int]bool{}
 		for _, p := range panels(t) {
@@ -118,8 +117,8 @@ func panelExprs(t *testing.T) (all []string) {
 	return all
 }
 
-// withValues replaces the variables of an expression: it selects all services and locks,
-// over these times.
+// withValues replaces the variables of an expression. The result selects all services
+// and locks, over these times.
 func withValues(expr, rateInterval, all string) string {
 	return strings.NewReplacer("$job", ".*", "$name", ".*", "$__rate_interval", rateInterval, "$__range", all).Replace(expr)
 }

@@ -107,7 +107,8 @@ func (s *service) routes(mux *http.ServeMux, runs *once.Once) {
 	mux.Handle("POST /refunds/{order}", stdmw.Lock(s.locks, "refund", stdmw.Path("id"))(answer(0)))
 }
 
-// ship is a job that runs on one replica at a time. It works for as long as it has its lock.
+// ship is a job that runs on one replica at a time. It works for as long as it has its
+// lock.
 func (s *service) ship(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := s.locks.Do(ctx, core.Key("shipping", "north"), func(ctx context.Context) error {
@@ -132,8 +133,8 @@ func (s *service) hang(ctx context.Context) {
 	}
 }
 
-// cut cuts the network for the time by, once in each interval every. It returns the number of
-// cuts.
+// cut cuts the network for the time by, once in each interval every. It returns the
+// number of cuts.
 func (s *service) cut(ctx context.Context, every, by time.Duration) (cuts int) {
 	for {
 		pause(ctx, every-by)

@@ -24,8 +24,8 @@ type result struct {
 	Failed  int    `json:"failed"`  // clicks with any other last answer, including 503
 }
 
-// unserved reports whether the service refused all clicks on the order because its locks
-// were unavailable. Then nothing was charged, and no click has a receipt.
+// unserved reports whether a click on the order failed, nothing was charged, and no
+// click has a receipt. The usual cause is that the locks were unavailable.
 func (r result) unserved() bool { return r.Charged == 0 && r.Paid == 0 && r.Failed > 0 }
 
 // tries is the retry policy of a click that is answered 503. Nothing was charged for

@@ -13,7 +13,8 @@ import (
 	"github.com/lockkit/lockkit/retry"
 )
 
-// A client waits for at most patience. The bank takes bankDelay, which is longer.
+// A client waits for a response for at most patience. The bank takes bankDelay, which
+// is longer.
 const (
 	patience  = 250 * time.Millisecond
 	bankDelay = 600 * time.Millisecond
@@ -61,10 +62,12 @@ func insistAll(ctx context.Context, replicas []string, prefix string, n int) ([]
 	return results, nil
 }
 
-// serviceName is the host of the requests. The rotation replaces it by a replica.
+// serviceName is the host of the requests. The rotation replaces it by the address of a
+// replica.
 const serviceName = "payment.example"
 
-// insist sends requests with one Idempotency-Key until there is a receipt.
+// insist sends requests with one Idempotency-Key until there is a receipt, at most
+// mostTries times.
 func (i *insistence) insist(ctx context.Context, base http.RoundTripper, replicas []string) {
 	client := &http.Client{Transport: httpretry.New(&rotation{base, replicas, i}, httpretry.Hosts(serviceName),
 		httpretry.TryTimeout(patience), httpretry.Retry(retry.Policy{Initial: 10 * time.Millisecond, Attempts: mostTries}))}

@@ -22,12 +22,12 @@ import (
 type ledger interface {
 	read(ctx context.Context, id string) (order, error)
 	finish(c *gin.Context, o order) error                        // stores a paid order and responds
-	charge(ctx context.Context, id string) (int64, error)        // returns the new number of charges
+	charge(ctx context.Context, id string) (int64, error)        // returns the new count of charges
 	charges(ctx context.Context, id string) (n int64, err error) // returns the number of charges
 }
 
-// openLedger opens the ledger of a replica. With -store mysql or sqlite the ledger is in the
-// database of the locks, and otherwise in Redis.
+// openLedger opens the ledger of a replica. With -store mysql or sqlite the ledger is
+// in the database of the locks, and otherwise in Redis.
 func openLedger(ctx context.Context, c config, closers *closers) (ledger, error) {
 	if c.store == "mysql" || c.store == "sqlite" {
 		db, err := c.openSQL(ctx, closers)
@@ -49,7 +49,6 @@ func openLedger(ctx context.Context, c config, closers *closers) (ledger, error)
 	return inRedis{client}, nil
 }
 
-// answer sends the receipt of a paid order.
 func answer(c *gin.Context, o order) {
 	c.JSON(http.StatusOK, gin.H{"id": o.ID, "receipt": o.Receipt})
 }

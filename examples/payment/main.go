@@ -247,7 +247,6 @@ func startReplica(ctx context.Context, addr string, c config) (_ *replica, err e
 	}}, nil
 }
 
-// openLocks creates a Locker with its own store.
 func openLocks(ctx context.Context, c config, closers *closers) (*core.Locker, error) {
 	store, err := places[c.store](ctx, c, closers)
 	if err != nil {

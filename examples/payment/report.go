@@ -72,7 +72,6 @@ func report(c config, results []result, insisted []insistence) (int, error) {
 	return 0, nil
 }
 
-// table prints the results as a table.
 func table(results []result, insisted []insistence, summary, retries string) error {
 	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(out, "order\tclicks\tcharged\tpaid\trefused\trepeated\tfailed\t")

@@ -56,9 +56,8 @@ func customer(c *gin.Context) (string, error) {
 	return "guest", nil
 }
 
-// pay handles a request as if no other request ran at the same time: it reads the
-// order, charges the bank, and writes the order. Two concurrent calls for one order
-// charge twice.
+// pay reads the order, charges the bank, and writes the order, as if no other request
+// ran at the same time. Two concurrent calls for one order charge twice.
 func (s *service) pay(c *gin.Context) {
 	ctx, id := c.Request.Context(), c.Param("id")
 	o, err := s.orders.read(ctx, id)
@@ -81,8 +80,8 @@ func (s *service) pay(c *gin.Context) {
 	}
 }
 
-// charge stands for the bank. After a few milliseconds it charges the order and counts the
-// charge. It returns a receipt after the additional time slow.
+// charge stands for the bank. After a few milliseconds it charges the order and counts
+// the charge. It returns a receipt after the additional time slow.
 func (s *service) charge(ctx context.Context, id string, slow time.Duration) (receipt string, err error) {
 	select {
 	case <-time.After(5*time.Millisecond + rand.N(5*time.Millisecond)):

@@ -135,7 +135,6 @@ func openSQL(ctx context.Context, c config, closers *closers) (core.Store, error
 	return store, nil
 }
 
-// openSQL opens a pool on the database.
 func (c config) openSQL(ctx context.Context, closers *closers) (*sql.DB, error) {
 	dsn := c.mysql
 	if c.store == "sqlite" {
@@ -153,7 +152,6 @@ func (c config) openSQL(ctx context.Context, closers *closers) (*sql.DB, error) 
 	return pool, nil
 }
 
-// quiet is a logger that prints nothing.
 type quiet struct{}
 
 func (quiet) Printf(string, ...any) {}

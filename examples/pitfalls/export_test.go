@@ -6,6 +6,9 @@ import (
 	"slices"
 )
 
+// Main runs the program.
+func Main() { main() }
+
 // Run plays the scenes on the server at addr, or on an embedded server if addr is "",
 // and returns the exit code.
 func Run(ctx context.Context, out io.Writer, addr string) (int, error) {
@@ -21,8 +24,8 @@ func RunSwapped(ctx context.Context, out io.Writer, addr string) (int, error) {
 	return run(ctx, out, addr, swapped)
 }
 
-// RunFake plays one scene without a lock. A side fails if its parameter is true. If broken
-// is true, the naive side cannot be played.
+// RunFake plays one scene without a lock. A side fails if its parameter is true. If
+// broken is true, the naive side cannot be played.
 func RunFake(ctx context.Context, out io.Writer, naiveFails, kitFails, broken bool) (int, error) {
 	part := func(fails, broken bool) side {
 		return side{"a fake", func(ctx context.Context, s *stage) {

@@ -11,7 +11,8 @@
 //
 // The exit code is 0 if every naive side failed and the kit never did, 1 if not, and 2
 // if a scene could not be played. On a real server the program uses its own keys, which
-// begin with "pitfalls:", and deletes them.
+// begin with "pitfalls:", and deletes them. A tombstone of the kit can remain until it
+// expires.
 package main
 
 import (

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -16,20 +15,11 @@ import (
 	pitfalls "github.com/lockkit/lockkit/examples/pitfalls"
 )
 
-// build builds the program.
-func build(t *testing.T) string {
-	t.Helper()
-	program := filepath.Join(t.TempDir(), "pitfalls")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
-	return program
-}
+func TestMain(m *testing.M) { testserver.Main(m, pitfalls.Main) }
 
-// play runs the program and returns its output and its exit code.
-func play(t *testing.T, program string, args ...string) (out, complaints string, status int) {
+func play(t *testing.T, args ...string) (out, complaints string, status int) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), program, args...)
+	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()
@@ -39,12 +29,12 @@ func play(t *testing.T, program string, args ...string) (out, complaints string,
 	return stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()
 }
 
-// playWhole runs the program again if a scene could not be played because the machine
-// stood still.
-func playWhole(t *testing.T, program string, args ...string) (out, complaints string, status int) {
+// playWhole runs the program like play. If the machine stood still during a scene, it
+// runs the program again, at most twice.
+func playWhole(t *testing.T, args ...string) (out, complaints string, status int) {
 	t.Helper()
 	for range 3 {
-		out, complaints, status = play(t, program, args...)
+		out, complaints, status = play(t, args...)
 		if status != 2 || !strings.Contains(out, stoodStill) {
 			break
 		}
@@ -81,12 +71,9 @@ func check(t *testing.T, out, naive, kit string) {
 
 func TestProgram(t *testing.T) {
 	t.Parallel()
-	program := build(t)
-
-	// Each naive way fails, and the kit never does.
 	t.Run("embedded Redis", func(t *testing.T) {
 		t.Parallel()
-		out, complaints, status := playWhole(t, program)
+		out, complaints, status := playWhole(t)
 		if status != 0 || complaints != "" {
 			t.Errorf("exit status %d, want 0; complaints: %q", status, complaints)
 		}
@@ -98,7 +85,7 @@ func TestProgram(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t)
 		server.Do("SET", "somebody's", "else")
-		out, complaints, status := playWhole(t, program, "-redis", server.Addr)
+		out, complaints, status := playWhole(t, "-redis", server.Addr)
 		if status != 0 || complaints != "" {
 			t.Errorf("exit status %d, want 0; complaints: %q", status, complaints)
 		}
@@ -115,7 +102,7 @@ func TestProgram(t *testing.T) {
 	t.Run("interrupt cleans up", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t)
-		cmd := exec.CommandContext(t.Context(), program, "-redis", server.Addr)
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-redis", server.Addr)
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -136,7 +123,7 @@ func TestProgram(t *testing.T) {
 
 	t.Run("no server at the address", func(t *testing.T) {
 		t.Parallel()
-		_, complaints, status := play(t, program, "-redis", "127.0.0.1:1")
+		_, complaints, status := play(t, "-redis", "127.0.0.1:1")
 		if status != 2 || !strings.Contains(complaints, "127.0.0.1:1") {
 			t.Errorf("exit status %d, want 2; complaints: %q", status, complaints)
 		}
@@ -144,7 +131,7 @@ func TestProgram(t *testing.T) {
 
 	t.Run("unknown argument", func(t *testing.T) {
 		t.Parallel()
-		if _, complaints, status := play(t, program, "now"); status != 2 || !strings.Contains(complaints, `"now"`) {
+		if _, complaints, status := play(t, "now"); status != 2 || !strings.Contains(complaints, `"now"`) {
 			t.Errorf("exit status %d, want 2; complaints: %q", status, complaints)
 		}
 	})
@@ -177,12 +164,12 @@ func TestVerdicts(t *testing.T) {
 		status                       int
 		want                         string
 	}{
-		{"naive fails, kit holds", true, false, false, 0, "0 not as expected, 0 not played"},
-		{"naive holds, kit holds", false, false, false, 1, "1 not as expected, 0 not played"},
-		{"naive fails, kit fails", true, true, false, 1, "1 not as expected, 0 not played"},
-		{"naive holds, kit fails", false, true, false, 1, "2 not as expected, 0 not played"},
+		{"naive fails and kit holds", true, false, false, 0, "0 not as expected, 0 not played"},
+		{"naive holds and kit holds", false, false, false, 1, "1 not as expected, 0 not played"},
+		{"naive fails and kit fails", true, true, false, 1, "1 not as expected, 0 not played"},
+		{"naive holds and kit fails", false, true, false, 1, "2 not as expected, 0 not played"},
 		{"scene not played", true, false, true, 2, "0 not as expected, 1 not played"},
-		{"kit fails, scene not played", true, true, true, 1, "1 not as expected, 1 not played"},
+		{"kit fails and scene not played", true, true, true, 1, "1 not as expected, 1 not played"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -19,7 +19,6 @@ type process struct {
 	locks *core.Locker
 }
 
-// process starts a process and connects it.
 func (s *stage) process(name string) *process {
 	w := newWire()
 	client := redis.NewClient(&redis.Options{
@@ -27,7 +26,8 @@ func (s *stage) process(name string) *process {
 		MaxRetries: -1, DialerRetries: 1, // a dead process must not retry
 	})
 	store := must(redisstore.New(client, redisstore.WithPrefix(s.prefix)))
-	p := &process{client, w, name, store, must(core.New(store, core.WithObserver(nil)))} // the scenes report losses
+	// The scenes report losses.
+	p := &process{client, w, name, store, must(core.New(store, core.WithObserver(nil)))}
 	s.cast = append(s.cast, p)
 	must(p.Ping(s.ctx).Result())
 	return p

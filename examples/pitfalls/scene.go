@@ -9,7 +9,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// A scene shows one mistake: the naive side makes the mistake, and the other side uses
+// scene shows one mistake: the naive side makes the mistake, and the other side uses
 // the kit. The same verdict judges both sides. It reads Redis and reports whether the
 // lock failed.
 type scene struct {
@@ -18,7 +18,7 @@ type scene struct {
 	verdict    func(context.Context, *stage) (failed bool, seen string)
 }
 
-// A side is one version of a scene. why explains the outcome in one line.
+// side is one version of a scene. why explains the outcome in one line.
 type side struct {
 	why  string
 	play func(context.Context, *stage)
@@ -36,10 +36,9 @@ var scenes = []scene{
 // enough to wait for its expiry, and long enough for a busy machine.
 const ttl = 2 * time.Second
 
-// long is the TTL of all other holders.
+// long is the TTL of the other naive locks that expire.
 const long = time.Minute
 
-// order is the key of the lock.
 var order = core.Key("order", "42")
 
 // outcome is the verdict, or the reason why there is none.
@@ -93,7 +92,7 @@ func granted(_ *core.Lease, err error) bool {
 	return true
 }
 
-// need panics unless ok is true, because then the scene would show nothing.
+// need panics if ok is false, because then the scene would show nothing.
 func need(ok bool, what string) {
 	if !ok {
 		panic(unplayable{fmt.Errorf("the scene went otherwise: %s", what)})

@@ -9,8 +9,8 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// noToken shows a failure that no lock can prevent alone. A checks the lock, finds
-// itself as the holder, and is paused between this check and its write.
+// noToken shows a failure that no lock can prevent alone. A holds the lock, and is
+// paused before its write.
 var noToken = scene{
 	title: "a holder that is paused before it writes, without a fencing token",
 	naive: side{"A woke up after B had written, and wrote over it", func(ctx context.Context, s *stage) {

@@ -39,7 +39,8 @@ var shortLease = scene{
 			}
 			return came
 		})
-		// On a machine that stands still, the lease is not extended.
+		// On a machine that stands still, the lease is not extended, and the scene
+		// shows nothing.
 		if came && stood >= ttl/2 {
 			select {
 			case <-lease.Context().Done():
@@ -51,9 +52,9 @@ var shortLease = scene{
 	verdict: besides("A"),
 }
 
-// atWork calls try repeatedly while A works, until try returns true or more than two TTLs
-// have passed. It returns the longest time between two calls, or between begun and the end
-// of the first call.
+// atWork calls try repeatedly while A works, until try returns true or more than two
+// TTLs have passed. It returns the longest time between two calls, or between begun and
+// the end of the first call.
 func atWork(ctx context.Context, begun time.Time, try func() (done bool)) (stood time.Duration) {
 	end, last := time.Now().Add(ttl*2+ttl/4), begun
 	for done := false; !done && time.Now().Before(end); {

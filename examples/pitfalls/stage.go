@@ -36,15 +36,14 @@ func (s *stage) enter(p *process) { s.note(p.name) }
 
 func (s *stage) note(who string) { must(s.redis.SAdd(s.ctx, s.inside, who).Result()) }
 
-// leave records that p has left the critical section.
 func (s *stage) leave(p *process) { must(s.redis.SRem(s.ctx, s.inside, p.name).Result()) }
 
-// untilGone stands for the pause of a process. It waits until the lock has expired in Redis.
+// untilGone stands for the pause of a process. It waits until the lock has expired in
+// Redis.
 func (s *stage) untilGone() {
 	s.until("the lock expires", func() bool { return must(s.redis.Exists(s.ctx, s.lock).Result()) == 0 })
 }
 
-// until waits until ok returns true.
 func (s *stage) until(what string, ok func() bool) {
 	ctx, cancel := context.WithTimeoutCause(s.ctx, 20*time.Second, errors.New("waited in vain until "+what))
 	defer cancel()

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// wire is the connection of one process to Redis. A paused process sends nothing until
-// it is resumed, and then sends its pending commands. A crashed process never sends
-// anything again.
+// wire has the connections of one process to Redis. A paused process sends nothing
+// until it is resumed, and then sends its pending commands. A crashed process never
+// sends anything again.
 type wire struct {
 	mu    sync.Mutex
 	moved *sync.Cond // paused or dead has changed
@@ -38,7 +38,6 @@ func (w *wire) pause() {
 	w.paused = true
 }
 
-// resume ends a pause.
 func (w *wire) resume() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -106,8 +106,7 @@ func TestChangelog_Form(t *testing.T) {
 	}
 }
 
-// TestPathsToEdit checks that each path in the tables of CONTRIBUTING.md
-// exists.
+// TestPathsToEdit checks that the paths in the tables of CONTRIBUTING.md exist.
 func TestPathsToEdit(t *testing.T) {
 	found := 0
 	for line := range strings.Lines(read(t, "CONTRIBUTING.md")) {

@@ -1,6 +1,7 @@
-// Package readme compiles the Go code of every README.md, except those of nested modules,
-// and runs the code that needs no server outside the process. It also checks the form and
-// the links of pages, the translation, and the versions that pages name.
+// Package readme compiles the Go code of every README.md, except those of nested
+// modules, and runs the statements and the tests that need no server outside the
+// process. It also checks the form and the links of pages, the translation, and the
+// versions that pages name.
 package readme
 
 import (
@@ -15,6 +16,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -79,7 +81,7 @@ const given = `ctx context.Context, client *redis.Client, store, a, b, c core.St
 var outside = regexp.MustCompile(`\b(db|zkConn|pool|queue)\b`)
 
 // runner is a program that calls the block named by its argument, with a new Redis, new
-// stores and new servers.
+// stores and new servers. If the block has tests, the program runs these.
 const runner = `package main
 
 import (
@@ -87,6 +89,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"testing"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/gin-gonic/gin"
@@ -102,6 +105,9 @@ import (
 )
 
 var block = map[string]blockFunc{
+%s}
+
+var tests = map[string][]testing.InternalTest{
 %s}
 
 type silent struct{}
@@ -122,6 +128,10 @@ func newClient() *redis.Client {
 }
 
 func main() {
+	if named := tests[os.Args[1]]; named != nil {
+		os.Args = []string{os.Args[0], "-test.v"}
+		testing.Main(func(string, string) (bool, error) { return true, nil }, named, nil, nil)
+	}
 	gin.SetMode(gin.ReleaseMode)
 	store := memstore.New()
 	locks, err := core.New(store)
@@ -141,7 +151,6 @@ func main() {
 }
 `
 
-// kind is the kind of code in a block.
 type kind int
 
 const (
@@ -151,7 +160,6 @@ const (
 	tests
 )
 
-// block is a block of Go code in a README.
 type block struct {
 	file string // relative to root
 	code string
@@ -182,31 +190,34 @@ func TestREADME_CompilesAndRuns(t *testing.T) {
 		}
 		overlay[filepath.Join(here, pkg, base)] = source
 	}
-	var calls strings.Builder
+	var calls, tested strings.Builder
 	var runnable []block
-	var packages []string
+	packages, imported := []string{"./statements"}, []string{"statements"} // imported by the runner
 	for _, b := range blocks {
-		base := "block.go"
-		switch b.kind {
-		case program:
-			add(b.name, base, b.code)
-		case tests:
-			base = "block_test.go"
-			add(b.name, base, withImports(b.code))
-		case declarations:
-			add(b.name, base, withImports(b.code))
-		case statements:
-			add(b.name, base, withImports("func Block("+given+") error {\n{\n"+b.code+declared(t, b)+"}\nreturn nil\n}\n"))
-			if !outside.MatchString(comment.ReplaceAllString(b.code, "")) {
-				runnable = append(runnable, b)
-				fmt.Fprintf(&calls, "\t%q: %s.Block,\n", b.name, b.name)
-			}
-		}
-		if b.kind != tests {
+		if b.kind != statements {
 			packages = append(packages, "./"+b.name)
 		}
+		switch b.kind {
+		case program:
+			add(b.name, "block.go", b.code)
+		case tests:
+			add(b.name, "block.go", withImports(b.code))
+			runnable, imported = append(runnable, b), append(imported, b.name)
+			for _, m := range testFunc.FindAllStringSubmatch(b.code, -1) {
+				fmt.Fprintf(&tested, "\t%q: {{Name: %[2]q, F: %[1]s.%[2]s}},\n", b.name, m[1])
+			}
+		case declarations:
+			add(b.name, "block.go", withImports(b.code))
+		case statements:
+			// One package has all statements, because it compiles much sooner than many.
+			add("statements", b.name+".go", withImports("func Run_"+b.name+"("+given+") error {\n{\n"+b.code+declared(t, b)+"}\nreturn nil\n}\n"))
+			if !outside.MatchString(comment.ReplaceAllString(b.code, "")) {
+				runnable = append(runnable, b)
+				fmt.Fprintf(&calls, "\t%q: statements.Run_%s,\n", b.name, b.name)
+			}
+		}
 	}
-	main := strings.Replace(fmt.Sprintf(runner, calls.String()), "\n)\n", "\n"+importsOf(runnable)+")\n", 1)
+	main := strings.Replace(fmt.Sprintf(runner, calls.String(), tested.String()), "\n)\n", "\n"+importsOf(imported)+")\n", 1)
 	parameters := strings.TrimPrefix(withImports("type blockFunc = func("+given+") error\n"), "package block\n")
 	add("runner", "main.go", main)
 	add("runner", "given.go", "package main\n"+parameters)
@@ -220,7 +231,9 @@ func TestREADME_CompilesAndRuns(t *testing.T) {
 	}
 	run := func(t *testing.T, name string, args ...string) string {
 		t.Helper()
-		out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput()
+		cmd := exec.CommandContext(t.Context(), name, args...)
+		cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
+		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Errorf("%v\n%s", err, out)
 		}
@@ -229,7 +242,7 @@ func TestREADME_CompilesAndRuns(t *testing.T) {
 	where := func(b block) string { return strings.TrimSuffix(b.file, "/README.md") + " " + b.name }
 
 	t.Run("every block compiles", func(t *testing.T) {
-		run(t, goTool, append([]string{"build", "-overlay", files}, packages...)...)
+		run(t, goTool, slices.Concat([]string{"list", "-export", "-overlay", files}, raceFlags(), packages)...)
 	})
 	if t.Failed() {
 		for _, b := range blocks {
@@ -238,28 +251,34 @@ func TestREADME_CompilesAndRuns(t *testing.T) {
 		return
 	}
 	binary := filepath.Join(dir, "runner.exe")
-	run(t, goTool, "build", "-overlay", files, "-o", binary, "./runner")
+	run(t, goTool, slices.Concat([]string{"build", "-overlay", files, "-o", binary}, raceFlags(), []string{"./runner"})...)
 	if t.Failed() {
 		return
 	}
 	for _, b := range runnable {
-		t.Run("statements of "+where(b), func(t *testing.T) {
+		what := "statements of "
+		if b.kind == tests {
+			what = "tests of "
+		}
+		t.Run(what+where(b), func(t *testing.T) {
 			t.Parallel()
-			run(t, binary, b.name)
+			if out := run(t, binary, b.name); b.kind == tests && !strings.Contains(out, "--- PASS") {
+				t.Errorf("no test passed:\n%s", out)
+			}
 		})
 	}
-	for _, b := range blocks {
-		if b.kind == tests {
-			t.Run("tests of "+where(b), func(t *testing.T) {
-				t.Parallel()
-				binary := filepath.Join(dir, b.name+".exe")
-				run(t, goTool, "test", "-c", "-vet=off", "-overlay", files, "-o", binary, "./"+b.name)
-				if out := run(t, binary, "-test.v"); !strings.Contains(out, "--- PASS") {
-					t.Errorf("no test passed:\n%s", out)
-				}
-			})
+}
+
+// raceFlags returns the flags for the race detector of this test's build. With the same
+// flags, the go command compiles no package anew.
+func raceFlags() (flags []string) {
+	info, _ := debug.ReadBuildInfo()
+	for _, s := range info.Settings {
+		if s.Key == "-race" || s.Key == "-gcflags" {
+			flags = append(flags, s.Key+"="+s.Value)
 		}
 	}
+	return flags
 }
 
 // pages returns the paths of the repository's READMEs, relative to root.
@@ -298,10 +317,9 @@ var (
 	fenced   = regexp.MustCompile("(?s)```go\n(.*?)```")
 	comment  = regexp.MustCompile(`//.*`)
 	function = regexp.MustCompile(`(?m)^func `)
-	testFunc = regexp.MustCompile(`(?m)^func Test\w+\(t \*testing\.T\)`)
+	testFunc = regexp.MustCompile(`(?m)^func (Test\w+)\(t \*testing\.T\)`)
 )
 
-// blocksOf returns the blocks of Go code in the READMEs.
 func blocksOf(t *testing.T, files []string) []block {
 	t.Helper()
 	var all []block
@@ -343,11 +361,10 @@ func withImports(body string) string {
 	return b.String() + body
 }
 
-// importsOf returns the imports of the blocks' packages.
-func importsOf(blocks []block) string {
+func importsOf(packages []string) string {
 	var b strings.Builder
-	for _, p := range blocks {
-		fmt.Fprintf(&b, "\t%s \"github.com/lockkit/lockkit/examples/readme/%s\"\n", p.name, p.name)
+	for _, p := range packages {
+		fmt.Fprintf(&b, "\t%s \"github.com/lockkit/lockkit/examples/readme/%[1]s\"\n", p)
 	}
 	return b.String()
 }

@@ -11,8 +11,8 @@ import (
 // notPromised is the heading of the part that every recipe's page has.
 const notPromised = "## What it does not promise"
 
-// TestRecipePages checks that each recipe is listed, and that its page says what the recipe does
-// not promise.
+// TestRecipePages checks that each recipe is listed, and that its page says what the
+// recipe does not promise.
 func TestRecipePages(t *testing.T) {
 	t.Parallel()
 	entries, err := os.ReadDir(filepath.Join(root, "examples", "recipes"))
@@ -62,7 +62,6 @@ func TestPages_Limits(t *testing.T) {
 	}
 }
 
-// itemsUnder returns the number of items in the list under a heading.
 func itemsUnder(page, heading string) int {
 	_, under, found := strings.Cut(page, "\n"+heading+"\n")
 	if !found {

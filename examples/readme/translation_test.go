@@ -8,9 +8,8 @@ import (
 	"testing"
 )
 
-// TestTranslation compares README.zh-CN.md with README.md: the code, the levels of headings,
-// the links to other pages, the numbers of versions, the names in backquotes, and the
-// numbers of list items and table rows. It cannot compare prose, so it logs the commits
+// TestTranslation compares the form of README.zh-CN.md with that of README.md, such as
+// the code, the headings and the links. It cannot compare prose, so it logs the commits
 // that changed README.md after the last change of the translation.
 func TestTranslation(t *testing.T) {
 	t.Parallel()
@@ -29,7 +28,8 @@ func TestTranslation(t *testing.T) {
 			got = slices.DeleteFunc(got, func(l string) bool { return l == "](README.md)" })
 			want = slices.DeleteFunc(want, func(l string) bool { return l == "](README.zh-CN.md)" })
 		}
-		if what != "code blocks" { // a translated sentence can have its links and names in another order
+		// A translated sentence can have its links and names in another order.
+		if what != "code blocks" {
 			slices.Sort(want)
 			slices.Sort(got)
 		}

@@ -131,14 +131,13 @@ func run(addr string, clicks int) (err error) {
 	key, _ := paid.Load().(string)
 	status, receipt := post(urls[0], key)
 	again, same := post(urls[1], key)
-	fmt.Printf("%d clicks: %d charged, %d told to wait\nasked again: %d %s\n", clicks, b.charges.Load(), busy.Load(), again, same)
+	fmt.Printf("%d clicks: %d charged, %d refused meanwhile\nasked again: %d %s\n", clicks, b.charges.Load(), busy.Load(), again, same)
 	if b.charges.Load() != 1 || status != http.StatusCreated || again != status || same != receipt {
 		return errors.New("the order was not charged once")
 	}
 	return nil
 }
 
-// post pays with an Idempotency-Key.
 func post(url, key string) (status int, body string) {
 	req, err := http.NewRequest(http.MethodPost, url, nil)
 	if err != nil {

@@ -6,10 +6,10 @@
 //	go run ./examples/worker -unlocked    # the same without locks: exits 1
 //	go run ./examples/worker -redis 127.0.0.1:6379
 //
-// The exit code is 0 if every balance is the sum of the account's bookings, no task was
-// archived or used a retry, and the job ran once in every tick. It is 1 if not. It is 2
-// if the result is unknown: something failed, -unlocked did no harm, or the machine was too
-// busy for the job.
+// The exit code is 0 if three conditions hold. Every balance is the sum of the
+// account's bookings. No task was archived or used a retry. The job ran once in every
+// tick. The exit code is 1 if a condition does not hold. It is 2 after an error, after
+// a run of -unlocked without harm, and on a machine that is too busy for the job.
 package main
 
 import (
@@ -35,7 +35,6 @@ type config struct {
 	unlocked                           bool
 }
 
-// patience limits the time of the whole program.
 const patience = 100 * time.Second
 
 func main() {

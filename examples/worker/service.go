@@ -29,8 +29,8 @@ func (s *service) routes(locks *core.Locker) asynq.Handler {
 	var book, report asynq.Handler = asynq.HandlerFunc(s.book), &s.job
 	if locks != nil {
 		book = taskmw.Lock(locks, "account", taskmw.Payload("account"))(book)
-		// The first task of a tick runs, and holds the lock for so long that the other
-		// replicas skip their tasks.
+		// The first task of a tick runs. It holds the lock for half of the interval, so
+		// the other replicas skip their tasks.
 		report = taskmw.Lock(locks, "report", taskmw.Type(), taskmw.OnBusy(taskmw.Skip), taskmw.Acquire(core.KeepFor(s.job.every/2)))(report)
 	}
 	mux := asynq.NewServeMux()
@@ -39,8 +39,8 @@ func (s *service) routes(locks *core.Locker) asynq.Handler {
 	return mux
 }
 
-// book handles a task as if no other task ran at the same time: it reads the balance,
-// and writes the new balance. Two concurrent calls for one account lose a booking.
+// book reads the balance and writes the new balance, as if no other task ran at the
+// same time. Two concurrent calls for one account lose a booking.
 func (s *service) book(ctx context.Context, t *asynq.Task) error {
 	var in struct{ Account, Amount int }
 	if err := json.Unmarshal(t.Payload(), &in); err != nil {
@@ -64,7 +64,6 @@ func (s *service) balance(ctx context.Context, account int) (int, error) {
 
 func (s *service) account(n int) string { return fmt.Sprintf("%s:balance:%d", s.run, n) }
 
-// jobs returns the name of the scheduled job's queue.
 func (s *service) jobs() string { return s.run + "-jobs" }
 
 // clean deletes the run's data in Redis. Locks need no cleaning, because they are
@@ -122,7 +121,6 @@ func (s *service) startReplica(addr string, workers int, unlocked bool) (*replic
 	return &replica{service: s, client: client, store: store, locks: locks, server: server}, nil
 }
 
-// schedule starts scheduling the job.
 func (r *replica) schedule(every time.Duration) error {
 	s := asynq.NewSchedulerFromRedisClient(r.client, &asynq.SchedulerOpts{LogLevel: asynq.FatalLevel})
 	if _, err := s.Register("@every "+every.String(), asynq.NewTask("report", nil), asynq.Queue(r.service.jobs()), asynq.MaxRetry(1)); err != nil {

@@ -1,4 +1,5 @@
-// Package cache fills a cache entry once, however many processes miss it at the same time.
+// Package cache fills a cache entry once, however many processes miss it at the same
+// time.
 package cache
 
 import (

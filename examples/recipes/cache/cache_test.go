@@ -42,7 +42,8 @@ func TestGet(t *testing.T) {
 	t.Parallel()
 	mem, misses, fills := memstore.New(), atomic.Int32{}, atomic.Int32{}
 	var wg sync.WaitGroup
-	missed := make(chan struct{}) // closed after 31 misses: the 30 callers, and the first caller again
+	// It is closed after 31 misses: the 30 callers, and the first caller again.
+	missed := make(chan struct{})
 	c := &shared{missed: func() {
 		if misses.Add(1) == 31 {
 			close(missed)

@@ -29,10 +29,9 @@ func Pay(ctx context.Context, runs *once.Once, bank Bank, account, key string, c
 	return string(out.Value), err
 }
 
-// bankKey returns the idempotency key that is sent to the bank. It is derived from the
-// account and the client's key. It is the same for each attempt, and differs for each
-// pair of account and key. So it contains no attempt number, no time and nothing
-// random. Its 32 characters are within the limits of the providers in README.md.
+// bankKey returns the idempotency key that is sent to the bank. It is the same for each
+// attempt, and differs for each pair of account and key. Its 32 characters are within
+// the limits of the providers in README.md.
 func bankKey(account, key string) string {
 	sum := sha256.Sum256([]byte(core.Key("charge", account, key)))
 	return hex.EncodeToString(sum[:16])

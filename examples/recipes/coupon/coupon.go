@@ -1,4 +1,5 @@
-// Package coupon lets each account use a coupon once. It needs no lock: a unique index decides.
+// Package coupon lets each account use a coupon once. It needs no lock: a unique index
+// decides.
 package coupon
 
 import (

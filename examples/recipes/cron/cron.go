@@ -34,10 +34,10 @@ func Run(ctx context.Context, runs *once.Once, name string, due time.Time, job f
 
 // Until calls Run until this replica or another replica has done the job. Between the
 // calls it waits for a random time between half of pause and one and a half times
-// pause, which must be positive. Set the deadline of ctx to the next scheduled time.
+// pause. pause must be positive. Set the deadline of ctx to the next scheduled time.
 // Before this deadline, any replica runs the job again if the job failed or its replica
-// died. Until returns at once an error that another call cannot remedy, such as
-// once.ErrIndeterminate.
+// died. Until returns at once an error that matches once.ErrIndeterminate,
+// core.ErrInvalid or core.ErrClosed.
 func Until(ctx context.Context, runs *once.Once, name string, due time.Time, pause time.Duration, job func(context.Context) error) error {
 	for {
 		err := Run(ctx, runs, name, due, job)

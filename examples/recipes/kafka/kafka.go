@@ -1,4 +1,5 @@
-// Package kafka handles each record of a topic once, with franz-go or with segmentio's kafka-go.
+// Package kafka handles each record of a topic once, with franz-go or with segmentio's
+// kafka-go.
 package kafka
 
 import (
@@ -33,11 +34,10 @@ type Reader interface {
 // which is 7 days by default.
 const Keep = 14 * 24 * time.Hour
 
-// FranzGo handles the records of client until ctx is done, handle or a commit fails, or
-// a partition has an error. Such errors are a missing right, records that the cluster
-// has lost, and a group that the client has left. FranzGo handles the fetched records
-// of other partitions before it returns the error. client must belong to a group and
-// have kgo.DisableAutoCommit.
+// FranzGo handles the records of client until ctx is done, Handle or a commit fails, or
+// a partition has an error. Examples are a missing right, and records that the cluster
+// has lost. FranzGo handles the fetched records of other partitions before it returns
+// the error. client must belong to a group and have kgo.DisableAutoCommit.
 func FranzGo(ctx context.Context, client Client, runs *once.Once, handle func(ctx context.Context, value []byte) error) error {
 	for {
 		fetches := client.PollFetches(ctx)
@@ -63,9 +63,9 @@ func FranzGo(ctx context.Context, client Client, runs *once.Once, handle func(ct
 	}
 }
 
-// Segmentio handles the messages of reader until ctx is done, or handle, a fetch or a
-// commit fails. reader must have a GroupID and an ErrorLogger. kafka-go reports messages
-// that it cannot fetch, or skips, only to the ErrorLogger.
+// Segmentio handles the messages of reader until ctx is done, or Handle, a fetch or a
+// commit fails. reader must have a GroupID and an ErrorLogger. kafka-go reports fetches
+// that it tries again, and messages that it skips, only to the ErrorLogger.
 func Segmentio(ctx context.Context, reader Reader, runs *once.Once, handle func(ctx context.Context, value []byte) error) error {
 	for {
 		m, err := reader.FetchMessage(ctx)
@@ -89,7 +89,7 @@ func At(topic string, partition int, offset int64) string {
 }
 
 // Handle runs handle for a record, unless the record was handled before. It waits while
-// another consumer runs the record, as after a rebalance, and while the store is
+// another consumer handles the record, as after a rebalance, and while the store is
 // unavailable. If Handle returns nil, the caller may commit the record and all records
 // before it.
 func Handle(ctx context.Context, runs *once.Once, key string, value []byte, handle func(ctx context.Context, value []byte) error) error {

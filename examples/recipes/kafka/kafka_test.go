@@ -43,7 +43,6 @@ func (p *partition) commit(offset int64) error {
 	return nil
 }
 
-// consumer consumes a partition, beginning at its committed offset.
 type consumer struct {
 	*partition
 	next int
@@ -93,9 +92,8 @@ func newRuns(t *testing.T) *once.Once {
 	return runs
 }
 
-// In TestConsumers, a consumer dies after it has handled a record, before the record's
-// commit succeeds. The next consumer gets the record again, and does not handle it
-// again.
+// TestConsumers lets the commit of a handled record fail, which ends the consumer. The
+// next consumer gets the record again, and does not handle it again.
 func TestConsumers(t *testing.T) {
 	t.Parallel()
 	for name, consume := range map[string]func(c *consumer, runs *once.Once, handle func(context.Context, []byte) error) error{
@@ -159,9 +157,9 @@ func TestFranzGo_PartitionFails(t *testing.T) {
 		of   error
 		want error
 	}{
-		"authorization": {kerr.TopicAuthorizationFailed, kerr.TopicAuthorizationFailed},
-		"data loss":     {lost, lost},
-		"session lost":  {&kgo.ErrGroupSession{Err: kerr.UnknownMemberID}, kerr.UnknownMemberID},
+		"authorization failed": {kerr.TopicAuthorizationFailed, kerr.TopicAuthorizationFailed},
+		"data loss":            {lost, lost},
+		"session lost":         {&kgo.ErrGroupSession{Err: kerr.UnknownMemberID}, kerr.UnknownMemberID},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -181,8 +179,8 @@ func TestFranzGo_PartitionFails(t *testing.T) {
 	}
 }
 
-// TestHandle_ComesAgainLate delivers a record again after days, as after a long outage of the
-// consumer, or after an operator has set the offset back.
+// TestHandle_ComesAgainLate delivers a record again after days, as after a long outage
+// of the consumer, or after an operator has set the offset back.
 func TestHandle_ComesAgainLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks, err := core.New(memstore.New())
@@ -207,7 +205,8 @@ func TestHandle_ComesAgainLate(t *testing.T) {
 	})
 }
 
-// TestConsumers_HandlerFails checks that a failed record and later records are not committed.
+// TestConsumers_HandlerFails checks that a failed record and later records are not
+// committed.
 func TestConsumers_HandlerFails(t *testing.T) {
 	t.Parallel()
 	p, own := &partition{lost: -1, values: []string{"a", "b"}}, errors.New("no connection")
@@ -217,7 +216,7 @@ func TestConsumers_HandlerFails(t *testing.T) {
 	}
 }
 
-// outage is a store that is unavailable while down is true.
+// outage is a store whose acquires fail while down is true.
 type outage struct {
 	store.Store
 	down atomic.Bool
@@ -230,9 +229,9 @@ func (o *outage) Acquire(ctx context.Context, c store.Claim) (store.Grant, error
 	return o.Store.Acquire(ctx, c)
 }
 
-// TestHandle_Waits checks that Handle does not return while another consumer runs the
-// record, or while the store is unavailable: the caller would commit a record that
-// nobody has handled.
+// TestHandle_Waits checks that Handle does not return while another consumer handles
+// the record, or while the store is unavailable. Otherwise the caller would commit a
+// record that nobody has handled.
 func TestHandle_Waits(t *testing.T) {
 	own := errors.New("no connection")
 	for name, c := range map[string]struct {

@@ -31,8 +31,8 @@ const (
 // unlock deletes the key if it has the value of its holder.
 var unlock = redis.NewScript(`if redis.call("GET", KEYS[1]) == ARGV[1] then return redis.call("DEL", KEYS[1]) end return 0`)
 
-// Old returns a lock as many services have it: SET NX PX and a script. Nothing extends the
-// lock.
+// Old returns a lock as many services have it: SET NX PX and a script. Nothing extends
+// the lock.
 func Old(client redis.UniversalClient) Lock {
 	return func(ctx context.Context, name string, work func(context.Context) error) error {
 		value := rand.Text()
@@ -48,7 +48,8 @@ func Old(client redis.UniversalClient) Lock {
 	}
 }
 
-// OldKeys returns a store with the keys of Old. Release 1 is New with a Locker on this store.
+// OldKeys returns a store with the keys of Old. Release 1 is New with a Locker on this
+// store.
 func OldKeys(client redis.UniversalClient) (*redisstore.Store, error) {
 	return redisstore.New(client, redisstore.WithPlainKeys(), redisstore.WithPrefix(prefix))
 }

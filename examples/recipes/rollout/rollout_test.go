@@ -76,7 +76,6 @@ func serve(release, addr string) error {
 	return nil
 }
 
-// replica is a process of a release.
 type replica struct {
 	t       *testing.T
 	in      io.WriteCloser
@@ -106,7 +105,6 @@ func start(t *testing.T, release, addr string) *replica {
 	return r
 }
 
-// stop makes the replica exit.
 func (r *replica) stop() { _ = r.in.Close() }
 
 // next fails the test unless the replica prints want after its next step.
@@ -135,8 +133,8 @@ func exclude(a, b *replica) {
 	}
 }
 
-// TestRollout repeatedly replaces the older of two replicas, first by later releases and
-// then by earlier releases.
+// TestRollout replaces the older of two replicas again and again, first by later
+// releases and then by earlier releases.
 func TestRollout(t *testing.T) {
 	t.Parallel()
 	server := miniredis.RunT(t)

@@ -17,13 +17,13 @@ import (
 var ErrRefused = errors.New("refused")
 
 // Keep is the time for which a done or refused step is known. A saga that is resumed
-// later begins again with its first step, so Keep has to exceed the time for which any
+// later begins again with its first step. So Keep has to exceed the time for which any
 // saga stays open.
 const Keep = 90 * 24 * time.Hour
 
 // Step is a part of a saga.
 type Step struct {
-	Name string // 1 to 60 letters, digits, '.', '_' and '-'
+	Name string // 1 to 59 letters, digits, '.', '_' and '-'
 	Do   func(ctx context.Context) error
 	Undo func(ctx context.Context) error // undoes a done step; must not return ErrRefused
 }
@@ -32,7 +32,7 @@ type Step struct {
 // the steps before it in reverse order, and returns an error that matches ErrRefused.
 // After a crash or another error, call Run again with the same id and steps. Steps that
 // were done or refused are not repeated for the time of Keep. Two Runs of one saga do
-// not overlap in a step.
+// not overlap in a step while the lease of the first run is valid.
 func Run(ctx context.Context, runs *once.Once, id string, steps []Step) error {
 	runs, err := runs.WithOptions(once.Retain(Keep))
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/lockkit/lockkit/examples/recipes/saga"
 )
 
-// In TestRun_TakenUpLate, a saga fails and another process resumes it days later, as
+// TestRun_TakenUpLate makes a saga fail. Another process resumes it days later, as
 // after an operator has mended the carrier's account. No done step is repeated.
 func TestRun_TakenUpLate(t *testing.T) {
 	for _, pause := range []time.Duration{2 * 24 * time.Hour, 60 * 24 * time.Hour} {
@@ -59,9 +59,9 @@ func TestRun(t *testing.T) {
 		refused bool
 		runs    int
 	}{
-		"done":                     {want: []string{"reserve", "charge", "ship"}, runs: 1},
+		"all steps done":           {want: []string{"reserve", "charge", "ship"}, runs: 1},
 		"a crash before the last":  {ship: []error{errors.New("crash")}, want: []string{"reserve", "charge", "ship", "ship"}, runs: 2},
-		"refused":                  {ship: []error{saga.ErrRefused}, want: []string{"reserve", "charge", "ship", "refund", "unreserve"}, refused: true, runs: 1},
+		"last step refused":        {ship: []error{saga.ErrRefused}, want: []string{"reserve", "charge", "ship", "refund", "unreserve"}, refused: true, runs: 1},
 		"a crash while taken back": {ship: []error{saga.ErrRefused}, refund: []error{errors.New("crash")}, want: []string{"reserve", "charge", "ship", "refund", "refund", "unreserve"}, refused: true, runs: 2},
 	} {
 		t.Run(name, func(t *testing.T) {

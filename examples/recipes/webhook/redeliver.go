@@ -24,15 +24,16 @@ type Hook struct {
 	// https://api.github.com/repos/OWNER/REPO/hooks/ID, or with /orgs/ORG/hooks/ID for an
 	// organization. It is https://api.github.com/app/hook for a GitHub App.
 	URL string
-	// Token is an access token with write access to webhooks. For a GitHub App it is a JSON
-	// web token, which is valid for 10 minutes. So set it before each call of Redeliver.
+	// Token is an access token with write access to webhooks. For a GitHub App it is a
+	// JSON web token, which is valid for 10 minutes. So set it before each call of
+	// Redeliver.
 	Token string
 	// Client sends the requests. The default is http.DefaultClient.
 	Client *http.Client
 }
 
-// hookDelivery is a delivery of an event in the list of GitHub's API. All deliveries of an
-// event have the same GUID, which is the ID in the header X-GitHub-Delivery.
+// hookDelivery is a delivery of an event in the list of GitHub's API. All deliveries of
+// an event have the same GUID, which is the ID in the header X-GitHub-Delivery.
 type hookDelivery struct {
 	ID          int64     `json:"id"`
 	GUID        string    `json:"guid"`
@@ -41,11 +42,11 @@ type hookDelivery struct {
 	Status      string    `json:"status"`
 }
 
-// Redeliver requests a redelivery of each event that has no delivery with the status OK,
-// the oldest event first. It gives up an event whose first delivery is older than
+// Redeliver requests a redelivery of each event that has no delivery with the status
+// OK, the oldest event first. It gives up an event whose first delivery is older than
 // Redeliverable. It returns the number of requested redeliveries. GitHub delivers them
-// later, perhaps after Redeliver has returned. Two calls at once request some redeliveries
-// twice, which is harmless if Handler receives them.
+// later, perhaps after Redeliver has returned. Two calls at once request some
+// redeliveries twice, which is harmless if Handler receives them.
 //
 // If GitHub refuses to repeat a delivery, Redeliver continues with the other
 // deliveries. After any other error, Redeliver sends no further requests. The error

@@ -21,7 +21,6 @@ import (
 	"github.com/lockkit/lockkit/examples/recipes/webhook"
 )
 
-// listed is a delivery in the list of the fake API.
 type listed struct {
 	ID          int64     `json:"id"`
 	GUID        string    `json:"guid"`
@@ -31,7 +30,8 @@ type listed struct {
 	StatusCode  int       `json:"status_code"`
 }
 
-// github is a fake of GitHub. It delivers each event once, and again on request to its API.
+// github is a fake of GitHub. It delivers each event once, and again on request to its
+// API.
 type github struct {
 	receiver http.Handler
 	url      string // of the hook in the API
@@ -141,7 +141,6 @@ func (g *github) repeat(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// receiver counts the runs of each event.
 type receiver struct {
 	http.Handler
 	store outage
@@ -227,8 +226,9 @@ func TestRedeliver(t *testing.T) {
 	r.ran(t, "fine-1", "outage-1", "outage-2", "slow", "fine-2")
 }
 
-// TestRedeliver_GivesUp checks that an event whose handler always fails is redelivered for
-// the time of Redeliverable, although its redeliveries are newer.
+// TestRedeliver_GivesUp checks events whose handler always fails. They are redelivered
+// only for the time of Redeliverable after their first delivery. Newer redeliveries do
+// not prolong this time.
 func TestRedeliver_GivesUp(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t)
@@ -294,7 +294,7 @@ func TestRedeliver_APIFails(t *testing.T) {
 			t.Errorf("got %d, %v, want an error", got, err)
 		}
 	})
-	t.Run("canceled", func(t *testing.T) {
+	t.Run("canceled call", func(t *testing.T) {
 		t.Parallel()
 		r := newReceiver(t)
 		r.store.down.Store(true)
@@ -313,8 +313,8 @@ func TestRedeliver_APIFails(t *testing.T) {
 	})
 }
 
-// TestRedeliver_Replicas checks jobs that run at once: by two replicas without a schedule,
-// and by three replicas with the recipe cron.
+// TestRedeliver_Replicas checks jobs that run at once: by two replicas without a
+// schedule, and by three replicas with the recipe cron.
 func TestRedeliver_Replicas(t *testing.T) {
 	t.Parallel()
 	for name, replicas := range map[string]int{"without cron": 2, "with cron": 3} {
@@ -327,7 +327,8 @@ func TestRedeliver_Replicas(t *testing.T) {
 				g.deliver(guid, time.Hour, false, false)
 			}
 			r.store.down.Store(false)
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // Until repeats a job that fails
+			// Until repeats a job that fails.
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
 			due, jobs := time.Now().Truncate(time.Hour), memstore.New()
 			var requested atomic.Int32

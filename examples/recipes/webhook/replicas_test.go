@@ -65,7 +65,6 @@ func newService(t *testing.T, addr, sender string, keep time.Duration) *service 
 	return s
 }
 
-// delivery is the answer to a delivery.
 type delivery struct {
 	status     int
 	replayed   bool
@@ -121,7 +120,8 @@ func TestReplicas(t *testing.T) {
 				t.Parallel()
 				s, answers := newService(t, server.Addr, sender, webhook.Keep), make(chan delivery, 2)
 				other := make(chan delivery, 1)
-				s.handle = func(http.ResponseWriter, *http.Request) { other <- <-answers } // runs until the other request is answered
+				// The handler runs until the other request is answered.
+				s.handle = func(http.ResponseWriter, *http.Request) { other <- <-answers }
 				for replica := range s.replicas {
 					go func() { answers <- s.send(t.Context(), replica, "evt_twice") }()
 				}
@@ -141,7 +141,7 @@ func TestReplicas(t *testing.T) {
 				s.ran(1)
 			})
 
-			t.Run("outages", func(t *testing.T) {
+			t.Run("outages of Redis", func(t *testing.T) {
 				t.Parallel()
 				proxy := testserver.NewRedisProxy(t, server.Addr)
 				s := newService(t, proxy.Addr, sender, webhook.Keep)
@@ -158,7 +158,8 @@ func TestReplicas(t *testing.T) {
 						proxy.Down()
 					}
 				}
-				// The event is handled and answered, although the answer cannot be stored yet.
+				// The event is handled and answered, although the answer cannot be
+				// stored yet.
 				if d := s.await(0, "evt_out"); d.replayed {
 					t.Errorf("during the run: got %+v, want 202", d)
 				}
@@ -187,7 +188,8 @@ func TestReplicas(t *testing.T) {
 					select {
 					case <-r.Context().Done():
 						t.Errorf("Detached: the handler's context is done: %v", context.Cause(r.Context()))
-					case <-time.After(200 * time.Millisecond): // a server notices within this time that a client has left
+					case <-time.After(200 * time.Millisecond):
+						// A server notices within this time that a client has left.
 					}
 				}
 				ctx, leave := context.WithCancel(t.Context())
@@ -219,7 +221,8 @@ func TestReplicas(t *testing.T) {
 		})
 	}
 	t.Cleanup(func() {
-		// The replicas of four senders have stored answers, each for the time of Keep.
+		// The replicas of each of the four senders have stored at least three answers
+		// for the time of Keep.
 		kept := 0
 		for _, key := range direct.Keys(context.Background(), "*").Val() {
 			if left := direct.PTTL(context.Background(), key).Val(); left > webhook.Keep-time.Hour {

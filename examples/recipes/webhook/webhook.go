@@ -24,8 +24,9 @@ import (
 
 // Sender is a service that sends webhooks.
 type Sender struct {
-	// Name is the scope of the sender's IDs, because two senders may use the same IDs. GitHub
-	// uses the same ID for an event at several hooks, so each hook needs its own name.
+	// Name is the scope of the sender's IDs, because two senders may use the same IDs.
+	// GitHub uses the same ID for an event at several hooks, so each hook needs its own
+	// name.
 	Name string
 	// ID finds the ID of a delivery. A repeated delivery has the same ID.
 	ID stdmw.KeyFunc
@@ -37,8 +38,8 @@ type Sender struct {
 	MaxBody int64
 }
 
-// Keep is the time for once.Retain. It is longer than the time within which senders
-// repeat a delivery, which is three days for the senders of this package.
+// Keep is the time for once.Retain. It is longer than the three days within which
+// Stripe and PayPal repeat a delivery.
 const Keep = 7 * 24 * time.Hour
 
 // Handler returns a handler that runs next once for each delivery of s. It checks the
@@ -93,8 +94,8 @@ func Standard(name, secret string) Sender {
 	return Sender{Name: name, ID: stdmw.Header("Webhook-Id"), Verify: verify}
 }
 
-// Stripe returns Stripe as a sender, https://docs.stripe.com/webhooks. The ID of an event is
-// in the body.
+// Stripe returns Stripe as a sender, https://docs.stripe.com/webhooks. The ID of an
+// event is in the body.
 func Stripe(secret string) Sender {
 	verify := func(h http.Header, body []byte) error {
 		fields := strings.Split(h.Get("Stripe-Signature"), ",")
@@ -108,8 +109,8 @@ func Stripe(secret string) Sender {
 // GitHub returns GitHub as a sender, https://docs.github.com/webhooks. GitHub repeats a
 // failed delivery only on request, with the same ID: see Hook.Redeliver. GitHub's
 // signature covers the body, but neither a time nor the ID. So somebody who has
-// recorded a delivery can send it again under a new ID, and the delivery is handled
-// again. GitHub's bodies have up to 25 MB.
+// recorded a delivery can have it handled again under a new ID. GitHub's bodies have up
+// to 25 MB.
 func GitHub(secret string) Sender {
 	verify := func(h http.Header, body []byte) error {
 		want := "sha256=" + hex.EncodeToString(mac([]byte(secret), string(body)))
@@ -152,8 +153,8 @@ func oneOf(signatures []string, want string) error {
 	return errors.New("no signature is valid")
 }
 
-// recent returns an error for a time, in seconds since 1970, that is more than five
-// minutes away from now. Somebody can have recorded such a delivery and sent it again.
+// recent returns an error unless the time, in seconds since 1970, is within five
+// minutes of now. An older delivery may have been recorded and sent again.
 func recent(seconds string) error {
 	n, err := strconv.ParseInt(seconds, 10, 64)
 	if age := time.Since(time.Unix(n, 0)); err != nil || age.Abs() > 5*time.Minute {

@@ -62,7 +62,7 @@ var senders = map[string]webhook.Sender{
 	}),
 }
 
-// outage is a store that is unavailable while down is true.
+// outage is a store whose acquires fail while down is true.
 type outage struct {
 	store.Store
 	down atomic.Bool
@@ -168,7 +168,7 @@ func TestTwoReplicas(t *testing.T) {
 	}
 }
 
-// In TestAcceptFirst, GitHub delivers during an outage of the store. The handler
+// TestAcceptFirst makes GitHub deliver during an outage of the store. The handler
 // accepts the delivery. When the store is available again, a worker handles the
 // delivery once.
 func TestAcceptFirst(t *testing.T) {

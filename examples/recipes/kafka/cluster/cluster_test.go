@@ -27,7 +27,8 @@ const (
 
 var errStopped = errors.New("stopped before its commit")
 
-// stopping is a client of a member of the group. Its at-th commit fails, which stops the member.
+// stopping is a client of a member of the group. Its at-th commit fails, which stops
+// the member.
 type stopping struct {
 	at int // counted down; 0: no commit fails
 	kafka.Client
@@ -50,7 +51,8 @@ func (s *stopping) CommitMessages(ctx context.Context, messages ...segmentio.Mes
 	return s.Reader.CommitMessages(ctx, messages...)
 }
 
-// consume runs a member of the group with s as its client, until ctx is done or s stops it.
+// consume runs a member of the group with s as its client, until ctx is done or s stops
+// it.
 type consume func(ctx context.Context, t *testing.T, brokers []string, s *stopping, runs *once.Once, handle func(context.Context, []byte) error) error
 
 func franzGo(ctx context.Context, t *testing.T, brokers []string, s *stopping, runs *once.Once, handle func(context.Context, []byte) error) error {
