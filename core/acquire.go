@@ -16,6 +16,8 @@ import (
 // Under a context that carries a lease of the same key from the same Locker, Acquire
 // re-enters that lease and does not wait. The key is then free only when both leases
 // are released. Every re-entry asks the store whether the outer lease is still held.
+// With Permits, Acquire never re-enters. Shared describes the downgrade from writer to
+// reader.
 //
 // By default the lease is extended until Release is called; see NoRenew and MaxHold. The
 // extensions continue even if ctx is done, because the work may still be running. So the
@@ -50,7 +52,7 @@ func (l *Locker) Acquire(ctx context.Context, key string, opts ...AcquireOption)
 
 // TryAcquire acquires like Acquire, with one attempt. It asks the store once, and
 // repeats the request only after a transient failure. It fails with ErrBusy if the key
-// is held, or if other callers of this process are waiting for the key. While another
+// is busy, or if other callers of this process are waiting for the key. While another
 // caller of this process asks the store, TryAcquire waits for the store's answer.
 // TryAcquire can share a busy answer to another caller, and then sends no request. The
 // other request must have begun after the call of TryAcquire, and must be for the same
@@ -70,7 +72,8 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 	if ctx == nil {
 		return nil, fmt.Errorf("core: acquire %q: ctx is nil: %w", r.name, ErrInvalid)
 	}
-	lease := newLease(&l.engine, ctx, r.key, r.name, r.terms) // made before countIn, because a method of ctx may panic
+	// The lease is made before countIn, because a method of ctx may panic.
+	lease := newLease(&l.engine, ctx, r.key, r.name, r.terms)
 	start := l.now()
 	if !l.roster.countIn(lease, start) {
 		lease.endContext(nil)
@@ -180,8 +183,8 @@ func (a *attempt) acquireKey(key string) (err error) {
 }
 
 // join adds a hold to the lease by the claim c, which joins the hold of outer. It fails
-// with ErrLost if outer is lost in this process, or if its owner no longer holds the
-// key at the store.
+// with ErrLost if outer is lost in this process, or if the owner of outer no longer
+// holds the key at the store.
 func (a *attempt) join(c *store.Claim, outer *Lease) error {
 	lost := fmt.Errorf("core: acquire %q: the outer lease of the key: %w", a.request.name, ErrLost)
 	if !outer.trusted() {

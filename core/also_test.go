@@ -16,8 +16,6 @@ import (
 
 func TestAlso(t *testing.T) {
 	t.Parallel()
-	// The lease takes its keys in sorted order, each once, and Release releases all of
-	// them.
 	sim(t, "sorted and released", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "b", core.Also("d", "a", "b"), core.Also("c", "a"))
@@ -147,7 +145,6 @@ func TestAlso(t *testing.T) {
 			wantFree(t, store.inner, "a", "b")
 		}
 	})
-	// Hundreds of callers that name the same keys in different orders do not deadlock.
 	sim(t, "many orders without deadlock", func(t *testing.T) {
 		l, store := setup(t)
 		lockers := []*core.Locker{l, newLocker(t, store.inner), newLocker(t, store.inner)}
@@ -210,7 +207,7 @@ func TestAlso(t *testing.T) {
 		wantErr(t, lease.Release(t.Context()), core.ErrLost)
 		wantFree(t, store.inner, "a", "b", "c")
 	})
-	// Extend sends one call for all keys. The key with the shortest validity determines
+	// Extend sends one call for all keys. The key whose validity ends first determines
 	// the trust.
 	sim(t, "Extend extends all keys", func(t *testing.T) {
 		l, store := setup(t)

@@ -14,8 +14,9 @@ import (
 	"github.com/lockkit/lockkit/retry"
 )
 
-// attempt is the state of one acquire in flight. The field key concerns the key that it is
-// acquiring, and so does unsure (Lease.unsure).
+// attempt is the state of one acquire in flight. The field key and the notes of the
+// table concern the key that the attempt is acquiring. The note unsure is in
+// Lease.unsure.
 //
 //	answer to a request         notes               then         error
 //	a grant                     none                holds it     none
@@ -32,7 +33,7 @@ import (
 type attempt struct {
 	engine  *engine
 	request *request
-	ctx     context.Context // the caller's; the lease's context is also done if an earlier key is lost
+	ctx     context.Context // the caller's; the lease's is also done if an earlier key is lost
 	lease   *Lease
 	until   time.Time // the end of the wait; zero without a positive Wait
 	key     keyAttempt
@@ -45,15 +46,15 @@ type keyAttempt struct {
 	unanswered bool   // a request had no answer; ctxError prefers a later answer
 	failed     error  // the error of the last request, if the store answered none of its tries
 	joinToken  uint64 // the token of the hold to join; 0 if unknown
-	byText     bool   // joinToken comes from the text of Lease.Owner, not from a lease of this process
+	byText     bool   // joinToken is from the text of Lease.Owner, not from a lease of this process
 }
 
 // inLine acquires c for t, which has entered its queue. It waits until t may ask the
-// store or is given a hold, and then lets t ask as the head or beside the head.
+// store or is given a hold, and then continues as the head or beside the head.
 func (a *attempt) inLine(t *waiter, c *store.Claim) error {
 	for {
 		if t.ready != nil {
-			a.tellBusy(ErrBusy)
+			a.notifyBusy(ErrBusy)
 			_, err := a.sleep(t.ready, forever, &BusyError{})
 			if err == nil {
 				err = t.answer
@@ -131,7 +132,8 @@ func (a *attempt) asHead(t *waiter, c *store.Claim) error {
 		case w.live():
 			d = wakeUpWait(busy, woken)
 		case a.request.pace.Attempts == 0 && busy.RetryAfter <= c.TTL && busy.RetryAfter > c.TTL-freshTime:
-			d = min(d, a.step()) // the key changes hands: a longer pause would find it free less often
+			// The key changes hands: a longer pause would find it free less often.
+			d = min(d, a.step())
 		}
 		if c.Wait {
 			d = min(d, min(c.TTL, store.WaiterLife)*2/3) // ask again before the place expires
@@ -222,7 +224,7 @@ func (a *attempt) askRetrying(c *store.Claim) error {
 		case err == nil, a.ctx.Err() != nil:
 			return err
 		case answered(a.ctx, err):
-			a.tellBusy(err)
+			a.notifyBusy(err)
 			return err
 		}
 		a.key.unanswered = true
@@ -285,9 +287,9 @@ func (a *attempt) ask(c *store.Claim) error {
 	return err
 }
 
-// roughToken is the tolerance for the token in an owner's text, which must be less than
-// the sum of the store's token, store.TokenStep and roughToken. Tokens of Redis are
-// times in microseconds, and Redis usually knows the time of a grant only to the
+// roughToken is the tolerance for the token in an owner's text. That token must be less
+// than the sum of the store's token, store.TokenStep and roughToken. Tokens of Redis
+// are times in microseconds, and Redis usually knows the time of a grant only to the
 // millisecond.
 const roughToken = 4096
 
@@ -305,9 +307,9 @@ func (a *attempt) admit(c *store.Claim, g store.Grant, start clock.Moment) error
 	return a.lease.grant(c, g, start)
 }
 
-// tellBusy records that the key is busy, and notifies the observer of the first busy
+// notifyBusy records that the key is busy, and notifies the observer of the first busy
 // key of the acquire.
-func (a *attempt) tellBusy(err error) {
+func (a *attempt) notifyBusy(err error) {
 	if !errors.Is(err, ErrBusy) {
 		return
 	}

@@ -44,7 +44,8 @@ func (w *cardWriter) start() error {
 		return fmt.Errorf("WithCard: Service or Version is not printable UTF-8 (at most %d bytes): %w", maxLabel, ErrInvalid)
 	}
 	store, ok := w.locker.store.(store.Cards)
-	if !ok || errors.Is(store.Put(context.Background(), Card{}, 0), ErrUnsupported) { // a zero TTL sends nothing
+	// A Put with a zero TTL sends nothing.
+	if !ok || errors.Is(store.Put(context.Background(), Card{}, 0), ErrUnsupported) {
 		return fmt.Errorf("WithCard: the store has no cards: %w", ErrUnsupported)
 	}
 	w.store = store
@@ -94,9 +95,9 @@ func (w *cardWriter) stop(ctx context.Context) bool {
 }
 
 // entries returns the entries of the card: the leases and waiting acquires that are at
-// least as old as cardFrom, the oldest first. It returns as many as the card has room
-// for. A lease has an entry for each of its keys. A waiting acquire has one entry, with
-// the key of its call.
+// least as old as cardFrom, the oldest first. It returns at most maxEntries entries,
+// and no more than the card has room for. A lease has an entry for each of its keys. A
+// waiting acquire has one entry, with the key of its call.
 func (w *cardWriter) entries() (all []store.CardEntry) {
 	bare, err := json.Marshal(w.card)
 	if err != nil {

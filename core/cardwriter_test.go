@@ -19,13 +19,12 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// cardStore is a store that counts the writes of cards. A test can set a function that
-// is called before each Put. If the function fails, so does the Put.
+// cardStore is a store that counts the writes of cards.
 type cardStore struct {
 	*memstore.Store
 	mu   sync.Mutex
 	puts []time.Time
-	put  func(ctx context.Context) error // called before each Put, unless nil
+	put  func(ctx context.Context) error // called before each Put, unless nil; its error is Put's
 }
 
 func (s *cardStore) Put(ctx context.Context, c core.Card, ttl time.Duration) error {
@@ -109,8 +108,8 @@ func TestCard(t *testing.T) {
 		}
 		release(t, lease)
 	})
-	// The card has the keys that were held or waited for longer than 5 s, oldest first,
-	// with their traces.
+	// The card has the holds and waits that are older than 5 s, oldest first, with
+	// their traces.
 	sim(t, "long holds and waits", func(t *testing.T) {
 		l, s := carded(t, core.Card{Trace: func(ctx context.Context) string {
 			noMutex()
@@ -238,8 +237,7 @@ func TestCard(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	// The card is never longer than allowed. If it has no room for all leases, it has
-	// the oldest of them.
+	// If the card has no room for all leases, it has the oldest of them.
 	sim(t, "oldest of many leases", func(t *testing.T) {
 		l, s := carded(t, core.Card{Service: "s", Trace: func(context.Context) string { return strings.Repeat("<", 64) }})
 		var leases []*core.Lease
@@ -289,7 +287,7 @@ func TestCard_Refused(t *testing.T) {
 	t.Parallel()
 	for what, c := range map[string]core.Card{
 		"a process": {Process: "ABCDEFGH"}, "a host": {Host: "h"}, "a PID": {PID: 1}, "a start": {Start: time.Now()},
-		"entries": {Entries: []store.CardEntry{}}, "a long service": {Service: strings.Repeat("s", 129)},
+		"empty entries": {Entries: []store.CardEntry{}}, "a long service": {Service: strings.Repeat("s", 129)},
 		"a version of two lines": {Version: "1\n2"}, "a service that is no text": {Service: "\xff"},
 	} {
 		t.Run(what, func(t *testing.T) {

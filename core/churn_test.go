@@ -70,7 +70,6 @@ func TestChurn(t *testing.T) {
 }
 
 func TestCycle(t *testing.T) { // not parallel, because it counts the allocations of all goroutines
-	// A cycle of acquire and release costs two calls and few allocations.
 	t.Run("cycle on a free key", func(t *testing.T) {
 		store := &counting{Store: memStore()}
 		l := newLocker(t, store)
@@ -94,7 +93,6 @@ func TestCycle(t *testing.T) { // not parallel, because it counts the allocation
 	})
 }
 
-// counting is a store that counts its calls of Acquire and Release.
 type counting struct {
 	core.Store
 	calls int

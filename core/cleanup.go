@@ -18,13 +18,13 @@ const (
 	cleanUpWidth = 32
 )
 
-// cleanup releases claims that have no lease any more: their acquire gave up, their
-// lease was lost, or the store did not answer their release. It tries until the store
-// answers, or until the longer of the claim's TTL and cleanUpLeast has passed. If an
-// earlier request for the claim had an unknown outcome, it tries until the store answers that the
-// claim is not held. For a run that has to be saved or undone, the minimum is
-// cleanUpRun. If the store grants a claim after the last try, the grant expires after
-// its TTL.
+// cleanup releases claims that have no lease any more, after an acquire that gave up, a
+// lost lease, or a release without an answer. It tries until the store answers, or
+// until the longer of the claim's TTL and cleanUpLeast has passed. If an earlier
+// request for the claim had an unknown outcome, only the answer that the claim is not
+// held ends the tries before that time. For a run that has to be saved or undone,
+// cleanUpRun replaces cleanUpLeast. If the store grants a claim after the last try, the
+// grant expires after its TTL.
 type cleanup struct {
 	calls  *storeCalls
 	events events
@@ -133,7 +133,6 @@ func (cl *cleanup) wait(ctx context.Context) bool {
 	return done(ctx, idle)
 }
 
-// size returns the number of claims that are neither released nor given up.
 func (cl *cleanup) size() int {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
@@ -141,8 +140,8 @@ func (cl *cleanup) size() int {
 }
 
 // try makes one try to release u, with a second call if the first succeeds and u is
-// unsure. It reports whether u is settled, either by the store's answer or because u's
-// time has passed, and returns the result of the first call.
+// unsure. It reports whether u is settled, by the store's answer or by the end of u's
+// time. first is the result of the first call.
 func (cl *cleanup) try(u pending) (settled bool, first error) {
 	ctx, cancel := context.WithTimeout(context.Background(), budget(u.claim.TTL))
 	defer cancel()

@@ -10,11 +10,11 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/proof/tally"
 )
 
 var errShutdown = errors.New("shutdown timed out")
 
-// within returns a context that is done after d.
 func within(t *testing.T, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), d, errShutdown)
 	t.Cleanup(cancel)
@@ -105,8 +105,8 @@ func TestClose(t *testing.T) {
 		release(t, holder)
 		wantFree(t, store.inner, "order:1", "a:1")
 	})
-	// If ctx is done, the contexts of the remaining leases are canceled with ErrClosed,
-	// and their keys are free when Close returns.
+	// If ctx is done, the contexts of the remaining leases are canceled with ErrClosed.
+	// The keys of these leases are free when Close returns.
 	sim(t, "ctx done with leases left", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(slow(100*time.Millisecond, 100*time.Millisecond), opRelease)
@@ -180,8 +180,8 @@ func TestClose(t *testing.T) {
 	})
 	// An acquire in flight returns ErrClosed, or a lease for which Close waits.
 	sim(t, "Close at any moment", func(t *testing.T) {
-		leases := 0
-		for i := range 1000 {
+		leases, rounds := 0, tally.AllTrials(1000)
+		for i := range rounds {
 			l, store := setup(t)
 			store.setAll(jitter(10 * time.Millisecond))
 			if i%3 == 0 {
@@ -209,8 +209,8 @@ func TestClose(t *testing.T) {
 			}
 			<-released
 		}
-		if leases == 0 || leases == 1000 {
-			t.Errorf("%d of 1000 had a lease: the timing shows nothing", leases)
+		if leases == 0 || leases == rounds {
+			t.Errorf("%d of %d had a lease: the timing shows nothing", leases, rounds)
 		}
 	})
 	// Close waits until claims of unknown outcome are cleaned up.

@@ -13,9 +13,9 @@ type (
 )
 
 // leaseContext is the context of a lease. Its Err reads the clocks, see Lease.Context.
-// A cancelable context that is derived from a leaseContext has its own Err, which does
-// not call Err of the leaseContext. So the derived context is done only after the
-// watchdog's timer has fired, or after Err of the leaseContext has found the loss.
+// A cancelable context that is derived from a leaseContext does not call Err of the
+// leaseContext. So at the end of the trust, the derived context is not done until the
+// watchdog's timer or a check of the lease has found the loss.
 type leaseContext struct {
 	context.Context
 	lease *Lease
@@ -36,7 +36,8 @@ func (c *leaseContext) Err() error {
 	return c.Context.Err()
 }
 
-// Context returns the context of the lease, which carries the lease. It is done when
+// Context returns the context of the lease. The context carries the lease, except the
+// lease of a run (Begin). The context is done when
 //   - the lease is lost, with cause ErrLost, before the key can expire,
 //   - the lease is released, with context.Canceled,
 //   - Locker.Close gave up waiting, with ErrClosed,
@@ -52,13 +53,13 @@ func (c *leaseContext) Err() error {
 // write that must not come late.
 func (l *Lease) Context() context.Context { return &l.ctx }
 
-// orBackground returns ctx, or a background context if ctx is nil.
 func orBackground(ctx context.Context) context.Context {
 	return cmp.Or(ctx, context.Background())
 }
 
 // LeaseFromContext returns the lease that ctx carries, the innermost if there are
-// several. The lease's Context shows whether the lease is still held.
+// several. It does not find the lease of a run (Begin). The lease's Context shows
+// whether the lease is still held.
 func LeaseFromContext(ctx context.Context) (*Lease, bool) {
 	lease, ok := ctx.Value(leaseKey{}).(*Lease)
 	return lease, ok
@@ -95,7 +96,7 @@ func ContextWithOwner(ctx context.Context, owner string) context.Context {
 	return context.WithValue(ctx, ownerKey{}, owner)
 }
 
-// Unlocked reports whether ctx belongs to work that runs without its lock, because the
-// store is unavailable and the adapter has the option FailOpen. LeaseFromContext then
-// finds no lease of that lock.
+// Unlocked reports whether ctx belongs to work that runs without its lock. An adapter
+// with the option FailOpen runs such work while the store is unavailable.
+// LeaseFromContext then finds no lease of that lock.
 func Unlocked(ctx context.Context) bool { return ctx.Value(unlockedKey{}) != nil }

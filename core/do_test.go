@@ -33,7 +33,6 @@ func TestDo(t *testing.T) {
 			wantFree(t, store.inner, "order:1")
 		}
 	})
-	// If the lock is busy, fn does not run.
 	sim(t, "lock is busy", func(t *testing.T) {
 		l, _ := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1")
@@ -139,7 +138,8 @@ func TestGuard(t *testing.T) {
 			mu.Lock()
 			n := charged[o.id]
 			mu.Unlock()
-			time.Sleep(10 * time.Millisecond) // an unguarded read, modify and write would lose updates
+			// An unguarded read, modify and write would lose updates.
+			time.Sleep(10 * time.Millisecond)
 			mu.Lock()
 			charged[o.id] = n + 1
 			mu.Unlock()
@@ -194,7 +194,7 @@ func TestGuard(t *testing.T) {
 			t.Errorf("got %q and %v", got, err)
 		}
 	})
-	// If the lease is lost while fn runs, the error matches ErrLost, and the guarded
+	// If the lease is lost while fn runs, the error matches ErrLost. The guarded
 	// function still returns the result of fn.
 	sim(t, "lost while it ran", func(t *testing.T) {
 		l, store := setup(t)

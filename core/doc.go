@@ -25,8 +25,9 @@
 //
 // # Guarantees of a lease
 //
-// A lease lasts for its TTL by the store's clock, and is extended every third of the
-// TTL. The process trusts the lease until
+// A lease lasts for its TTL by the store's clock. It is extended every third of the
+// TTL, except with [NoRenew], and only until [MaxHold]. The process trusts the lease
+// until
 //
 //	start of the last confirmed attempt + TTL − margin
 //
@@ -34,26 +35,27 @@
 // suspended. The start of the attempt is before the time at which the store applied it.
 // So the trust ends before the hold expires at the store, if the two clocks run at
 // nearly the same rate. The margin is a twentieth of the TTL plus 2 ms. A lease whose
-// extension is not confirmed in time is lost: its Context is done with cause [ErrLost]
-// before the key can expire. A loss is final, whatever the store answers later. A lease
-// is lost only if the store answers that the hold is gone, or if the trust ends. A
-// failed attempt to extend is retried as long as the trust lasts.
+// extension is not confirmed in time is lost. Its Context is then done with cause
+// [ErrLost], before the key can expire. A loss is final, whatever the store answers
+// later. A lease is lost only if the store answers that the hold is gone, or if the
+// trust ends. A failed attempt to extend is retried as long as the trust lasts.
 //
 // A store may grant a key to a waiter for less than the waiter's TTL. In redisstore,
 // the script that releases a key can grant the key to a waiter by a message, for about
 // 1.4 s. If less than two thirds of the TTL are left after such a grant, the hold is
 // extended to the whole TTL after 10 ms.
 //
-// No claim is left with an unknown outcome. A claim without an answer is sent again
-// under the same lease ID, and the store counts the claim once. If the acquire gives
-// up, the claim is released in the background. The release is retried until the store
-// answers, for at least the claim's TTL and at least a minute. If the release of a
-// claim arrives before its acquire, the store refuses the acquire.
+// A claim with an unknown outcome is settled, or expires. A claim without an answer is
+// sent again under the same lease ID, and the store counts the claim once. If the
+// acquire gives up, the claim is released in the background. The release is retried
+// until the store answers, or until the longer of the claim's TTL and a minute has
+// passed. For a run, ten minutes replace the minute. If the release of a claim arrives
+// before its acquire, the store refuses the acquire.
 //
 // # Guarantees and limits
 //
 // On one server, with or without asynchronous replicas, a lock has one holder at a
-// time, unless a failover loses a write. A holder that is cut off learns of the loss
+// time, except under the limits below. A holder that is cut off learns of the loss
 // before its key can expire. A holder whose whole process was paused learns of the loss
 // when it next runs and checks its context. By then another holder may have got the
 // key.

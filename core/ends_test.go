@@ -34,7 +34,7 @@ func (e *ends) Observe(_ context.Context, v core.Event) {
 }
 
 // judge fails the test unless, for each name, as many leases were released or lost as
-// were acquired. It returns the number of leases.
+// were acquired. It returns the number of names.
 func (e *ends) judge(t *testing.T) int {
 	t.Helper()
 	e.mu.Lock()
@@ -61,12 +61,12 @@ func TestAcquired_OneEnd(t *testing.T) {
 			release(t, lease)
 		},
 		"closed": func(t *testing.T, l *core.Locker, _ *scripted, _ *core.Lease) { _ = l.Close(within(t, 0)) },
-		"lost, and released": func(t *testing.T, _ *core.Locker, s *scripted, lease *core.Lease) {
+		"lost and released": func(t *testing.T, _ *core.Locker, s *scripted, lease *core.Lease) {
 			s.set(hang, opExtend)
 			lossTime(t, lease)
 			wantErr(t, lease.Release(t.Context()), core.ErrLost)
 		},
-		"lost, and closed": func(t *testing.T, l *core.Locker, s *scripted, lease *core.Lease) {
+		"lost and closed": func(t *testing.T, l *core.Locker, s *scripted, lease *core.Lease) {
 			s.set(hang, opExtend)
 			lossTime(t, lease)
 			_ = l.Close(within(t, 0))

@@ -2,10 +2,7 @@ package core_test
 
 import (
 	"go/ast"
-	"go/parser"
-	"go/token"
-	"io/fs"
-	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -44,33 +41,26 @@ func TestErrorTexts_Sentinels(t *testing.T) {
 	}
 }
 
-// kitFiles returns the parsed files of the kit, without tests, internal packages,
-// testserver, the proof and the benchmarks.
+// kitFiles returns the parsed files of the kit, without generated files, tests, internal
+// packages, testserver, the proof and the benchmarks.
 func kitFiles(t *testing.T) map[string]*ast.File {
+	all, err := sources()
+	if err != nil {
+		t.Fatal(err)
+	}
 	files := make(map[string]*ast.File)
-	for _, root := range []string{".", "../retry", "../httpmw", "../grpcmw", "../taskmw"} {
-		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-			switch {
-			case err != nil:
-				return err
-			case d.IsDir():
-				switch d.Name() {
-				case "internal", "testdata", "proof", "testserver", "benchmarks":
-					return filepath.SkipDir
-				}
-				return nil
-			case !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go"):
-				return nil
-			}
-			files[path], err = parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
+	for _, s := range all {
+		if ofKit.MatchString(s.path) && !outsideKit.MatchString(s.path) {
+			files[s.path] = s.file
 		}
 	}
 	return files
 }
+
+var (
+	ofKit      = regexp.MustCompile(`^(core|retry|httpmw|grpcmw|taskmw)/`)
+	outsideKit = regexp.MustCompile(`/(internal|proof|testserver|benchmarks)/|_test\.go$`)
+)
 
 // errorText returns the constant text of a call of errors.New or fmt.Errorf, and the
 // name of the function. It returns "" for another expression.
@@ -97,9 +87,8 @@ func errorText(e ast.Expr) (text, of string) {
 }
 
 // TestErrorTexts_Packages checks errors that exported functions and methods make and
-// return. The text of an error begins with the name of its package, or with a constant
-// or another error that begins with this name. In package keys the adapters pass the
-// name.
+// return. The text of an error begins with the name of its package, or with %s or %w
+// for a constant or another error. In package keys the adapters pass the name.
 func TestErrorTexts_Packages(t *testing.T) {
 	t.Parallel()
 	seen := 0

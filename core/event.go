@@ -13,9 +13,9 @@ const (
 	// Acquired means that a lease was granted. Event.Wait is the duration of the acquire.
 	// Exactly one Lost or Released follows.
 	Acquired Kind = iota + 1
-	// Busy means that an acquire found the key taken: the store answered busy, or other
-	// callers of this process are before it in the queue. The acquire then waits or
-	// gives up. Each acquire reports Busy at most once.
+	// Busy means that an acquire found the key taken, by the store's answer or by other
+	// callers of this process before it in the queue. The acquire then waits or gives
+	// up. Each acquire reports Busy at most once.
 	Busy
 	// GaveUp means that an acquire failed. Event.Wait is its duration, and Event.Err the
 	// reason.
@@ -33,8 +33,8 @@ const (
 	// the time from the grant to the release. Event.Err is set if the store did not
 	// confirm the release, or no longer had the lease.
 	Released
-	// PassedOn means that the hold of a lease that is being released was passed on to a
-	// waiter of this process.
+	// PassedOn means that the release of a lease passed the hold on to a waiter of this
+	// process.
 	PassedOn
 	// CleanedUp means one of these:
 	//   - A claim of unknown outcome was released. If Event.Err is set, the store has
@@ -57,9 +57,8 @@ const (
 	// acquire.
 	Replayed
 	// Refused means that a call of once returned without an answer, and without a run
-	// that counts. Event.Err is the reason: in progress, mismatch, unreplayable,
-	// indeterminate, an error of the store, or a run that was withdrawn because its work
-	// had not begun.
+	// that counts. Event.Err is the reason, for example in progress, mismatch,
+	// unreplayable, indeterminate, an error of the store, or a withdrawn run.
 	Refused
 	// Misused means that an adapter was set up in a way that cannot work. Event.Err is
 	// the reason.
@@ -69,8 +68,8 @@ const (
 	// kinds Event.Name is the node's name, "node-0" for the first node.
 	NodeOut
 	NodeBack
-	// RanUnlocked means that work runs without its lock, because the store is
-	// unavailable and the adapter allows such work (FailOpen). Event.Err is the reason.
+	// RanUnlocked means that work runs without its lock. The store is unavailable, and
+	// the adapter allows such work (FailOpen). Event.Err is the reason.
 	RanUnlocked
 	// Revoked means that an operator revoked a hold by package inspect. If Event.Err is
 	// set, it is unknown whether the hold was revoked. The process that had the hold
@@ -143,30 +142,30 @@ func nameIn(names []string, i int) string {
 // several keys can report Extended before Acquired, while its acquire waits for the
 // next key. CleanedUp also reports claims of unknown outcome, which belong to no lease.
 //
-// Each call of once reports Ran, Replayed or Refused when it returns, unless the call
-// is invalid or the Locker was closed before. The lease of a run reports the events of
-// a lease in addition.
+// Each call of once reports Ran, Replayed or Refused when it returns. The exceptions
+// are an invalid call, and a Locker that was closed before. The lease of a run reports
+// the events of a lease in addition.
 type Event struct {
 	Kind Kind
 	Name string
 	// Mode is the mode of the lease or of the claim. It is 0 if the event is about
 	// neither, and for RanUnlocked and Revoked.
 	Mode Mode
-	// Contended is set if the key was not free for the caller: the store answered busy,
-	// or the caller waited in the queue of this process. It can be set in Acquired,
-	// Busy, GaveUp, Lost, Released and the events of once.
+	// Contended is set if the store answered busy, or if the caller waited in the queue
+	// of this process. It can be set in Acquired, Busy, GaveUp, Lost, Released and the
+	// events of once.
 	Contended bool
 	// Reentered is set in Acquired, GaveUp, Lost and Released if the lease joined a
 	// hold of an outer lease or of ContextWithOwner.
 	Reentered bool
-	Attempt   int           // Ran, Replayed, Refused: the number of the run, counted from 1; 0 if unknown
+	Attempt   int           // Ran, Replayed, Refused: the number of the run, from 1; 0 if unknown
 	Wait      time.Duration // Acquired, GaveUp, Ran, Replayed, Refused: the duration of the acquire
 	Held      time.Duration // Lost, Released, Overrun, Ran: the time since the grant
 	Err       error
 
 	// of is the subject of the event, or nil if the event is about no lease, claim or
-	// hold. The field is unexported and its type is an interface, so that a printer or
-	// encoder of the event does not show a key.
+	// hold. The field is unexported and has an interface type. So a printer or encoder
+	// of the event does not show a key.
 	of subject
 }
 
@@ -201,7 +200,6 @@ func (h holdOf) about() (key, hold string) { return "", string(h) }
 // events notifies the observer of a Locker.
 type events struct{ observer Observer } // nil if there is no observer
 
-// observe notifies the observer of e.
 func (v events) observe(ctx context.Context, e Event) {
 	if v.listens(e.Kind) {
 		notify(ctx, v.observer, e)

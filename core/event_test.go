@@ -45,6 +45,7 @@ func TestLabels(t *testing.T) {
 }
 
 // scenes has a function for each kind of event, which causes one event of that kind.
+// The function is nil if other packages test the kind.
 var scenes = map[core.Kind]func(t *testing.T, l *core.Locker, store *scripted){
 	core.Acquired: func(t *testing.T, l *core.Locker, _ *scripted) { acquire(t, t.Context(), l, "order:1") },
 	core.Released: func(t *testing.T, l *core.Locker, _ *scripted) { release(t, acquire(t, t.Context(), l, "order:1")) },
@@ -171,7 +172,7 @@ func closeNow(l *core.Locker) {
 func TestContended(t *testing.T) {
 	t.Parallel()
 	// The events of waiters have Contended, whether the waiters get a lease or not.
-	sim(t, "waiter in the process's queue", func(t *testing.T) {
+	sim(t, "waiter in the own queue", func(t *testing.T) {
 		seen := &recorder{}
 		l, _ := setup(t, core.WithObserver(seen))
 		holder := acquire(t, t.Context(), l, "order:1")
@@ -195,7 +196,7 @@ func TestContended(t *testing.T) {
 	})
 	// Contended is set for callers that wait for another process or are refused. It is
 	// not set for a caller that finds the key free, or if the store does not answer.
-	sim(t, "other process, refused, or alone", func(t *testing.T) {
+	sim(t, "other process or no waiter", func(t *testing.T) {
 		seen := &recorder{}
 		l, store := setup(t, core.WithObserver(seen))
 		other := acquire(t, t.Context(), newLocker(t, store.inner), "order:1")
@@ -263,8 +264,8 @@ func TestModes(t *testing.T) {
 	})
 }
 
-// TestOneEnd checks that each of many leases has exactly one Lost or Released. Some
-// leases are lost, passed on or re-entered.
+// TestOneEnd checks that as many leases are lost or released as were acquired, and at
+// no time more. Some leases are lost, passed on or re-entered.
 func TestOneEnd(t *testing.T) {
 	t.Parallel()
 	all := map[core.Kind]int{}
@@ -341,8 +342,9 @@ func (g *gauges) Observe(_ context.Context, e core.Event) {
 	}
 }
 
-// throng makes twenty callers acquire a few keys with different options, while calls
-// fail and holds are deleted. Some leases are still held when it returns.
+// throng makes twenty callers acquire a few keys with different options, while calls of
+// the store are refused, hang or lose their replies. Some leases are still held when it
+// returns.
 func throng(t *testing.T, l *core.Locker, store *scripted, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 2))
 	var mu sync.Mutex

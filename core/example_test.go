@@ -315,7 +315,8 @@ func (c counter) Observe(_ context.Context, e core.Event) { c[e.Kind]++ }
 
 func ExampleObservers() {
 	metric := counter{}
-	log := slog.New(slog.NewTextHandler(os.Stdout, nil)) // writes losses and failures; other events are at debug level
+	// Losses and failures are written. Other events are at debug level.
+	log := slog.New(slog.NewTextHandler(os.Stdout, nil))
 	locks := newExample(core.WithObserver(core.Observers(metric, core.SlogObserver(log))))
 	locks.Do(context.Background(), "order:42", func(context.Context) error { return nil })
 	fmt.Println(metric[core.Acquired], metric[core.Released], metric[core.Lost])
@@ -362,7 +363,8 @@ func ExampleLocker_Close_server() {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	fmt.Println(server.Shutdown(ctx)) // accepts no new requests, and waits for requests in flight
-	fmt.Println(locks.Close(ctx))     // waits for the remaining leases and the releases in the background
+	// Close waits for the remaining leases and the releases in the background.
+	fmt.Println(locks.Close(ctx))
 	// client.Close() of the store's Redis comes last.
 	// Output:
 	// <nil>

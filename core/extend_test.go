@@ -51,7 +51,8 @@ func TestExtend(t *testing.T) {
 	// Concurrent extensions by Extend and by the watchdog do not harm the lease.
 	t.Run("beside the watchdog", func(t *testing.T) {
 		t.Parallel()
-		l := newLocker(t, memStore()) // in real time, so that Extend and the watchdog run concurrently
+		// The test runs in real time, so that Extend and the watchdog run concurrently.
+		l := newLocker(t, memStore())
 		start := time.Now()
 		lease := acquire(t, t.Context(), l, "order:1", core.TTL(3*time.Second))
 		for time.Since(start) < 1200*time.Millisecond {
@@ -61,7 +62,7 @@ func TestExtend(t *testing.T) {
 		}
 		release(t, lease)
 	})
-	sim(t, "errors", func(t *testing.T) {
+	sim(t, "errors of Extend", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1")
 		store.forget()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/store"
 )
 
@@ -21,7 +22,7 @@ func TestAcquire_OrderWithoutWatch(t *testing.T) {
 		"usual":        func(int) []core.AcquireOption { return nil },
 		"fair":         func(int) []core.AcquireOption { return opts(core.Fair()) },
 		"fair permits": func(i int) []core.AcquireOption { return opts(core.Fair(), core.Permits(1+i%3, 4)) },
-		"fair, every third a reader": func(i int) []core.AcquireOption {
+		"fair with every third a reader": func(i int) []core.AcquireOption {
 			if i%3 == 0 {
 				return opts(core.Fair(), core.Shared())
 			}
@@ -29,8 +30,8 @@ func TestAcquire_OrderWithoutWatch(t *testing.T) {
 		},
 	} {
 		for trouble, failing := range map[string]int{"no watch": 1000, "watches after a while": 6} {
-			sim(t, name+", "+trouble, func(t *testing.T) {
-				for range 20 {
+			sim(t, name+" "+trouble, func(t *testing.T) {
+				for range tally.AllTrials(20) {
 					l, s := setup(t)
 					rival := newLocker(t, s.inner)
 					inner := s.inner.(store.Watcher)
@@ -67,7 +68,7 @@ func TestAcquire_OrderWithoutWatch(t *testing.T) {
 		}
 	}
 	sim(t, "every other process without watches", func(t *testing.T) {
-		for range 20 {
+		for range tally.AllTrials(20) {
 			server := memStore()
 			holder := acquire(t, t.Context(), newLocker(t, server), "order:1")
 			var mu sync.Mutex

@@ -91,7 +91,6 @@ func wantErr(t *testing.T, err error, want ...error) {
 	}
 }
 
-// wantNot fails the test if err matches one of the given errors.
 func wantNot(t *testing.T, err error, these ...error) {
 	t.Helper()
 	for _, e := range these {
@@ -138,7 +137,6 @@ func wantHeld(t *testing.T, store core.Store, keys ...string) {
 	}
 }
 
-// freeAfter waits until key is free, and returns the duration of the wait.
 func freeAfter(store core.Store, key string) time.Duration {
 	start := time.Now()
 	for !isFree(store, key) {
@@ -147,8 +145,6 @@ func freeAfter(store core.Store, key string) time.Duration {
 	return time.Since(start)
 }
 
-// wantHeldLease fails the test unless the lease is held. wantLost fails the test unless
-// the lease was lost.
 func wantHeldLease(t *testing.T, lease *core.Lease) {
 	t.Helper()
 	if err := lease.Context().Err(); err != nil {
@@ -183,7 +179,6 @@ func lossTime(t *testing.T, lease *core.Lease) time.Time {
 	return time.Now()
 }
 
-// recorder is an Observer that records its events.
 type recorder struct {
 	mu     sync.Mutex
 	events []core.Event
@@ -225,7 +220,6 @@ func (r *recorder) kinds() string {
 	return strings.Join(names, ", ")
 }
 
-// raise sets most to n if n is greater.
 func raise(most *atomic.Int32, n int32) {
 	for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
 	}

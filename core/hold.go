@@ -38,10 +38,10 @@ type notices interface {
 // its states, and mutexes.go the order of the mutexes.
 //
 // The fields from, valid and retired determine the trust in a hold. grant begins the
-// trust, only confirm extends the trust, and retire ends the trust for good. All other
+// trust, and retire ends the trust for good. Only confirm extends the trust. All other
 // methods only read these fields.
 //
-// A revoke is noticed at the next extension (watchdog.answered). Lease.Commit is in run.go.
+// A revoke is noticed at the next extension (watchdog.answered).
 //
 // This file has the methods that every hold needs. passing.go has the methods and the
 // state for passing on. Passing on affects this file in two ways. While a hold goes
@@ -57,20 +57,20 @@ type hold struct {
 	arrived       clock.Moment // the time at which the grant was received
 
 	mu      order.Mutex[holdRank]
-	lease   notices       // the lease that has the hold; nil from pass to giveTo, between two leases
+	lease   notices       // the lease with the hold; nil from pass to giveTo, between two leases
 	from    clock.Moment  // the start of the confirmed call with the longest trust
 	valid   time.Duration // the time for which the hold lasts, counted from the field from
-	reach   time.Duration // the store may have the hold until arrived plus reach; 0 without Lease.Extend
+	reach   time.Duration // the store may have the hold until arrived+reach; 0 without Lease.Extend
 	retired bool          // lost or about to be released: no longer extended or trusted
 	passing passing       // see passing.go
 
 	alarm alarm // see watchdog.go; guarded by the watchdog's mutex
 }
 
-// grant initializes h as the hold of lease that the store granted to c in a call that
-// began at start. It returns false if the answer came after the end of the trust. grant
-// takes no mutex, because no other goroutine knows h yet. The lease then calls due to
-// schedule the watchdog's check of h.
+// grant initializes h as the hold of lease. The store granted the hold to c in a call
+// that began at start. grant returns false if the answer came after the end of the
+// trust. grant writes without the mutex, because no other goroutine knows h yet. The
+// lease then calls due to schedule the watchdog's check of h.
 func (h *hold) grant(k *keeper, c *store.Claim, g store.Grant, lease notices, start clock.Moment) bool {
 	h.keeper, h.key, h.owner, h.weight, h.limit, h.ttl = k, c.Key, g.Owner, c.Weight, c.Limit, c.TTL
 	h.token, h.lease, h.from, h.valid = g.Token, lease, start, cmp.Or(g.Valid, c.TTL)
@@ -91,6 +91,13 @@ func (h *hold) remaining(now clock.Moment) time.Duration {
 	return h.trustLeft(now)
 }
 
+// isRetired reports whether the hold is lost or about to be released.
+func (h *hold) isRetired() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.retired
+}
+
 // trustLeft implements remaining for callers that hold the mutex.
 func (h *hold) trustLeft(now clock.Moment) time.Duration {
 	if h.retired {
@@ -99,8 +106,8 @@ func (h *hold) trustLeft(now clock.Moment) time.Duration {
 	return max(0, trust(h.valid)-now.Since(h.from))
 }
 
-// expired reports whether the hold can have expired at the store: its validity has
-// passed since the start of the last confirmed call.
+// expired reports whether the hold can have expired at the store. This is so when its
+// validity has passed since the start of the confirmed call with the longest trust.
 func (h *hold) expired(now clock.Moment) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -173,9 +180,9 @@ func (h *hold) noteExtend(end time.Time) {
 	h.reach = max(h.reach, end.Sub(h.arrived.Time()))
 }
 
-// due schedules the watchdog's next check of the hold: after the pause counted from
-// now, or at the end of the trust if that is earlier. If the hold is retired or no
-// longer trusted, due calls lose and returns false.
+// due schedules the watchdog's next check of the hold after the pause counted from now,
+// or at the end of the trust if that is earlier. If the hold is retired or no longer
+// trusted, due calls lose and returns false.
 func (h *hold) due(now clock.Moment, pause func(now clock.Moment) time.Duration) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -194,9 +201,9 @@ func (h *hold) due(now clock.Moment, pause func(now clock.Moment) time.Duration)
 }
 
 // toExtend returns the pause from now until the next extension, which is due a third of
-// the validity after the last confirmation. The pause is shorter by a random time of up
-// to a thirtieth of the validity. So the extensions of holds that were granted together
-// are spread. The caller holds the mutex.
+// the validity after the start of the last confirmed call. The pause is shorter by a
+// random time of up to a thirtieth of the validity. So the extensions of holds that
+// were granted together are spread. The caller holds the mutex.
 func (h *hold) toExtend(now clock.Moment) time.Duration {
 	return h.valid/3 - rand.N(h.valid/30+1) - now.Since(h.from)
 }
@@ -224,9 +231,9 @@ func (h *hold) toRetry(clock.Moment) time.Duration {
 // toEnd returns a pause that is longer than the trust in any hold.
 func toEnd(clock.Moment) time.Duration { return 2 * maxTTL }
 
-// releaseClaim returns the claim that releases the hold. The claim's TTL is the time
-// for which the store has to refuse an acquire that arrives after the release. The
-// claim's Last is the token of the last lease that had the hold.
+// releaseClaim returns the claim that releases the hold. For the claim's TTL the store
+// has to refuse an acquire that arrives after the release. The claim's Last is the
+// token of the last lease that had the hold.
 func (h *hold) releaseClaim() store.Claim {
 	c := h.claim()
 	h.mu.Lock()
@@ -242,12 +249,12 @@ func (h *hold) releaseClaim() store.Claim {
 	return c
 }
 
-// release releases the hold with c. If c has no record, a hold that can have expired by
-// the end of the release counts as released. If the store has not answered by the time
-// until, release returns the reason and leaves the hold to the cleanup. unsure means
-// that an acquire of the hold had an unknown outcome. The cleanup then releases it again
-// in any case, so that a late acquire is refused. Leases that have passed the hold on
-// and wait for a confirmation get the same result.
+// release releases the hold with c. Without a record in c, the answer ErrLost counts as
+// a release if the hold can have expired by the end of the release. If the store has
+// not answered by the time until, release returns the reason and leaves the hold to the
+// cleanup. unsure means that an acquire of the hold had an unknown outcome. The cleanup
+// then releases it again in any case, so that a late acquire is refused. Leases that
+// have passed the hold on and wait for a confirmation get the same result.
 func (h *hold) release(c releasing, unsure bool, until time.Time) (err error) {
 	plain, assumed, settled := c.Record == nil, false, false
 	err = errPanicked // stays if the store panics

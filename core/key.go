@@ -31,7 +31,6 @@ func Key(name string, parts ...string) string {
 	return b.String()
 }
 
-// writePart writes p to b, percent-escaped.
 func writePart(b *strings.Builder, p string) {
 	for len(p) > 0 {
 		c, size := utf8.DecodeRuneInString(p)

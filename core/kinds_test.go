@@ -227,7 +227,7 @@ func TestKeepFor(t *testing.T) {
 	})
 	// KeepFor keeps all keys of a lease. If the reply to the release is lost, the keys
 	// are not kept for longer.
-	sim(t, "all keys, reply lost", func(t *testing.T) {
+	sim(t, "all keys with lost reply", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "a", core.Also("b"), core.KeepFor(time.Minute))
 		store.set(func(ctx context.Context, n int, do func() error) error {

@@ -94,7 +94,6 @@ func TestLateAnswer(t *testing.T) {
 		wantErr(t, lease.Finish(t.Context(), finished("late", 1)), core.ErrLost)
 		begin(t, newLocker(t, store.inner), "pay:1", 1).Release(t.Context())
 	})
-	// A finished or withdrawn run is not settled again.
 	sim(t, "settled twice", func(t *testing.T) {
 		l, store := setup(t)
 		done := begin(t, l, "pay:1", 1)
@@ -144,8 +143,8 @@ func TestLateAnswer(t *testing.T) {
 		}
 		release(t, next)
 	})
-	// The save of an answer is retried in the background for ten minutes, even if the
-	// TTL is shorter.
+	// The save of an answer is retried in the background for more than nine minutes,
+	// even if the TTL is shorter.
 	sim(t, "saved for ten minutes", func(t *testing.T) {
 		l, store := setup(t)
 		lease := begin(t, l, "pay:1", 1, core.TTL(time.Second))

@@ -39,7 +39,7 @@ func TestLateContext(t *testing.T) {
 			cancel(errGone)
 			lose(t, store)
 		}, context.Canceled, errGone},
-		"lost after its caller's deadline": {func(t *testing.T, _ *core.Locker, store *scripted, _ *core.Lease, _ context.CancelCauseFunc) {
+		"lost after the deadline": {func(t *testing.T, _ *core.Locker, store *scripted, _ *core.Lease, _ context.CancelCauseFunc) {
 			time.Sleep(2 * time.Hour)
 			lose(t, store)
 		}, context.DeadlineExceeded, context.DeadlineExceeded},
@@ -155,7 +155,6 @@ func TestContext_UsedAgain(t *testing.T) {
 	})
 }
 
-// pooled is a context that can be reused for another request.
 type pooled struct {
 	of atomic.Pointer[context.Context]
 }
@@ -191,9 +190,8 @@ func TestDeadline_NotLate(t *testing.T) {
 	})
 }
 
-// TestLease_LossBesideAnother checks two losses at nearly the same time. An observer
-// that blocks at the first loss must not delay the second, even if the second hold is
-// due for its first extension.
+// TestLease_LossBesideAnother checks that an observer that blocks at a loss does not
+// delay another loss. The other hold may be due for its first extension.
 func TestLease_LossBesideAnother(t *testing.T) {
 	t.Parallel()
 	sim(t, "observer that blocks", func(t *testing.T) {
@@ -233,7 +231,6 @@ func (s brief) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) 
 	return g, err
 }
 
-// stuck is an observer that blocks when it is notified of a lost lease named brief.
 type stuck struct{ until chan struct{} }
 
 func (s stuck) Observe(_ context.Context, e core.Event) {

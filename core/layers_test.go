@@ -32,7 +32,6 @@ var layers = [][]string{
 	{"acquire.go", "cardwriter.go", "hooks.go", "locker.go", "snapshot.go"},
 }
 
-// layerOf returns the layer of a file, or -1.
 func layerOf(file string) int {
 	return slices.IndexFunc(layers, func(files []string) bool { return slices.Contains(files, file) })
 }
@@ -44,16 +43,16 @@ var layerCases = []struct{ name, file, added, want string }{
 	{"file without a layer", "extra.go", "package core", "extra.go has no layer: add it to layers in core/layers_test.go"},
 	{"hold uses waiters", "hold.go", "func (h *hold) end%d(ws *waiters) {}", "hold.end%d of hold.go uses waiters of waiters.go, a higher layer"},
 	{"hold uses its lease", "hold.go", "func (h *hold) end%d() { _ = h.lease.(*Lease) }", "hold.end%d of hold.go uses Lease of lease.go, a higher layer"},
-	// A method belongs to the layer of its type.
 	{"layer of a method", "waiters.go", "func (h *hold) end%d() { _ = waiter{} }", "hold.end%d of hold.go uses waiter of waiters.go, a higher layer"},
 	{"method of an interface", "watchdog.go", "var _ = interface{ of(*Lease) }(nil)", "the declaration of _ of watchdog.go uses Lease of lease.go, a higher layer"},
 	{"lease uses its Locker", "run.go", "func (l *Lease) end%d(of *Locker) {}", "Lease.end%d of lease.go uses Locker of locker.go, a higher layer"},
-	// A function belongs to the layer of its file.
 	{"layer of a function", "storecalls.go", "func end%d() { _ = newLease }", "end%d of storecalls.go uses newLease of lease.go, a higher layer"},
 	{"attempt sets its lease's field", "attempt.go", "func (a *attempt) end%d() { a.lease.state = gone }", "attempt.end%d of attempt.go sets state, a field of lease.go"},
 	{"lease sets its hold's field", "lease.go", "func (l *Lease) end%d() { l.first.token++ }", "Lease.end%d of lease.go sets token, a field of hold.go"},
 	{"lease sets an element of waiters", "lease.go", "func (l *Lease) end%d() { l.engine.waiters.of[l.key] = nil }", "Lease.end%d of lease.go sets of, a field of waiters.go"},
 	{"acquire replaces a waiter", "acquire.go", "func (l *Locker) end%d(w *waiter) { *w = waiter{} }", "Locker.end%d of locker.go sets all of a waiter of waiters.go"},
+	{"watch sets an atomic field", "watch.go", "func (w *watch) end%d(ws *waiters) { ws.wakeable.Store(true) }", "watch.end%d of watch.go sets wakeable, a field of waiters.go"},
+	{"lease deletes an element of waiters", "lease.go", "func (l *Lease) end%d() { delete(l.engine.waiters.of, l.key) }", "Lease.end%d of lease.go sets of, a field of waiters.go"},
 	{"hold notifies its lease", "hold.go", "func (h *hold) end%d() { h.lease.lose() }", ""},
 	{"a lease sets its own fields", "run.go", "func (l *Lease) end%d() { l.state = gone }", ""},
 	{"set up a type in place", "context.go", "func end%d(c *leaseContext) { c.lease = nil }", ""},
@@ -138,8 +137,8 @@ func compiled(fset *token.FileSet) (types.Importer, error) {
 }
 
 // inspectLayers returns complaints about the sources of package core. It complains
-// about uses of higher layers, and about fields that are set outside the file of their
-// type.
+// about files without a layer, about uses of higher layers, and about the writes that
+// inspectWrite finds.
 func inspectLayers(fset *token.FileSet, imports types.Importer, sources map[string]string) ([]string, error) {
 	in := &inspection{fset: fset, home: make(map[types.Object]string), info: &types.Info{
 		Defs: make(map[*ast.Ident]types.Object), Uses: make(map[*ast.Ident]types.Object), Types: make(map[ast.Expr]types.TypeAndValue),
@@ -182,12 +181,11 @@ func inspectLayers(fset *token.FileSet, imports types.Importer, sources map[stri
 	return in.complaints, nil
 }
 
-// inspection is one check of the layers of a package.
 type inspection struct {
 	fset       *token.FileSet
 	info       *types.Info
 	pkg        *types.Package
-	home       map[types.Object]string // the file to which each declaration, field and method belongs
+	home       map[types.Object]string // the file that declares each object, field and method
 	complaints []string
 }
 
@@ -216,6 +214,10 @@ func (in *inspection) inspect(d ast.Decl) {
 			}
 		case *ast.IncDecStmt:
 			in.inspectWrite(d, n.X)
+		case *ast.CallExpr:
+			if x := in.writtenBy(n); x != nil {
+				in.inspectWrite(d, x)
+			}
 		}
 		return true
 	})
@@ -241,6 +243,23 @@ func (in *inspection) inspectWrite(d ast.Decl, x ast.Expr) {
 	}
 }
 
+// writtenBy returns the operand that a call of delete, clear or a method of an atomic
+// value writes to. It returns nil for any other call.
+func (in *inspection) writtenBy(call *ast.CallExpr) ast.Expr {
+	switch f := call.Fun.(type) {
+	case *ast.Ident:
+		if f.Name == "delete" || f.Name == "clear" {
+			return call.Args[0]
+		}
+	case *ast.SelectorExpr:
+		t := in.typeOf(f.X)
+		if t != nil && t.Pkg() != nil && t.Pkg().Path() == "sync/atomic" && f.Sel.Name != "Load" {
+			return f.X
+		}
+	}
+	return nil
+}
+
 // typeOf returns the name of the type of x, or of the type that x points to. It returns
 // nil if that type has no name.
 func (in *inspection) typeOf(x ast.Expr) *types.TypeName {
@@ -264,7 +283,6 @@ func (in *inspection) complain(at ast.Node, format string, args ...any) {
 	in.complaints = append(in.complaints, fmt.Sprintf("%s:%d: ", p.Filename, p.Line)+fmt.Sprintf(format, args...))
 }
 
-// nameOf returns the name of a declaration in a complaint.
 func nameOf(d ast.Decl) string {
 	switch d := d.(type) {
 	case *ast.FuncDecl:

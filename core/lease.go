@@ -11,6 +11,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/clock"
 	"github.com/lockkit/lockkit/core/internal/leaseid"
 	"github.com/lockkit/lockkit/core/internal/order"
+	"github.com/lockkit/lockkit/core/internal/words"
 	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/retry"
 )
@@ -53,21 +54,21 @@ type Lease struct { // Lease fills a size class of the allocator, see TestMemory
 	err      error          // the result of Release, read after released is done
 
 	ctx        leaseContext
-	endContext context.CancelCauseFunc // cancels ctx; nil means context.Canceled, and only the first call counts
+	endContext context.CancelCauseFunc // cancels ctx at its first call; nil: context.Canceled
 
-	mu          order.Mutex[leaseRank]
-	state       state
-	begun       bool // start has succeeded and the run was not withdrawn: the work may have begun
-	overrun     bool
-	releasing   bool
-	notifying   uint8 // notifications in flight, and 1 for the acquire until announce is done
-	contended   bool  // see Event; contended and reentered do not change after the acquire
-	reentered   bool
-	tokenOffset uint8  // the lease's token is the grant's token plus tokenOffset
-	unsaidEnd   func() // the postponed notification of the lease's end
-	holds       []*hold
+	mu           order.Mutex[leaseRank]
+	state        state
+	begun        bool // start has succeeded and the run was not withdrawn: the work may have begun
+	overrun      bool
+	releasing    bool
+	notifying    uint8 // notifications in flight, and 1 for the acquire until announce is done
+	contended    bool  // see Event; contended and reentered do not change after the acquire
+	reentered    bool
+	tokenOffset  uint8  // the lease's token is the grant's token plus tokenOffset
+	postponedEnd func() // the postponed notification of the lease's end
+	holds        []*hold
 
-	// first and one save allocations for a lease with one key: first is the hold, and
+	// first and one save allocations for a lease with one key. first is the hold, and
 	// one is the array of the slice holds.
 	first hold
 	one   [1]*hold
@@ -93,8 +94,7 @@ func newLease(e *engine, ctx context.Context, key, name string, t terms) *Lease 
 // Key returns the key of the acquire, without the keys of Also.
 func (l *Lease) Key() string { return l.key }
 
-// tokenAt returns the lease's token for its hold h. It returns 0 if h is nil or has no
-// token.
+// tokenAt returns the lease's token for its hold h.
 func (l *Lease) tokenAt(h *hold) uint64 {
 	if h == nil || h.token == 0 {
 		return 0
@@ -113,8 +113,8 @@ func (l *Lease) Token() uint64 { return l.tokenAt(l.hold(l.key)) }
 func (l *Lease) TokenOf(key string) uint64 { return l.tokenAt(l.hold(key)) }
 
 // Deadline returns the time until which this process may rely on the lease without
-// another answer of the store. Each extension moves the deadline. The deadline of a
-// released or lost lease is in the past.
+// another answer of the store. An extension moves the deadline, unless the lease
+// already lasts longer. The deadline of a released or lost lease is in the past.
 func (l *Lease) Deadline() time.Time {
 	wall := time.Now() // read first: a pause after this line makes the deadline earlier
 	now := l.engine.now()
@@ -131,8 +131,9 @@ func (l *Lease) Deadline() time.Time {
 }
 
 // Extend makes the lease last for ttl from now. The range of ttl is 100ms to 24 days.
-// Extend does not shorten a lease that already lasts longer. The watchdog continues as
-// before.
+// Extend does not shorten a lease that already lasts longer. The watchdog still extends
+// the lease. If ttl is longer than the lease's TTL, up to a third of ttl can pass
+// without an extension. A loss at the store is then noticed later.
 //
 // Extend fails with ErrLost if this process no longer holds the lease, and with
 // ErrInvalid if ttl is out of range or ctx is nil. It fails with ErrUnavailable if the
@@ -140,7 +141,7 @@ func (l *Lease) Deadline() time.Time {
 // before.
 func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	if ttl < minTTL || ttl > maxTTL {
-		return fmt.Errorf("core: extend %q: TTL %v is out of range (%v to 24 days): %w", l.name, ttl, minTTL, ErrInvalid)
+		return fmt.Errorf("core: extend %q: TTL %s is out of range (%s to 24 days): %w", l.name, words.Duration(ttl), words.Duration(minTTL), ErrInvalid)
 	}
 	if ctx == nil {
 		return fmt.Errorf("core: extend %q: ctx is nil: %w", l.name, ErrInvalid)
@@ -166,7 +167,8 @@ func (l *Lease) extend(ctx context.Context, ttl time.Duration) (err error) {
 	if !l.trusted() {
 		return ErrLost
 	}
-	end := l.engine.now().Time().Add(ttl + budget(ttl)) // the store may have the holds until this time
+	// The store may have the holds until this time.
+	end := l.engine.now().Time().Add(ttl + budget(ttl))
 	l.mu.Lock()
 	if l.state != held {
 		l.mu.Unlock()
@@ -193,7 +195,7 @@ func (l *Lease) extend(ctx context.Context, ttl time.Duration) (err error) {
 }
 
 // notify notifies the observer of e, an event of a lease that is held. It does nothing
-// if the lease is lost or is being released, because the end of the lease must be its
+// if the lease is lost or is being released. The end of the lease must be the lease's
 // last event.
 func (l *Lease) notify(e Event) {
 	if !l.engine.listens(e.Kind) {
@@ -216,14 +218,13 @@ func (l *Lease) notify(e Event) {
 func (l *Lease) notified() {
 	l.mu.Lock()
 	l.notifying--
-	end, last := l.unsaidEnd, l.notifying == 0
+	end, last := l.postponedEnd, l.notifying == 0
 	l.mu.Unlock()
 	if last && end != nil {
 		end()
 	}
 }
 
-// hold returns the lease's hold of key, or nil.
 func (l *Lease) hold(key string) *hold {
 	for _, h := range l.holds {
 		if h.key == key {
@@ -233,9 +234,10 @@ func (l *Lease) hold(key string) *hold {
 	return nil
 }
 
-// grant adds to the lease the hold that the store granted to c in a call that began at
-// start. It schedules the hold's extension. Only the acquire of the lease calls grant.
-// If an earlier hold of the lease is lost already, Lease.start fails later.
+// grant adds the hold of g to the lease. g is the store's grant to c, in a call that
+// began at start. grant schedules the hold's extension. Only the acquire of the lease
+// calls grant. If an earlier hold of the lease is lost already, Lease.start fails
+// later.
 func (l *Lease) grant(c *store.Claim, g store.Grant, start clock.Moment) error {
 	h := &l.first
 	if len(l.holds) > 0 {
@@ -275,10 +277,8 @@ func (l *Lease) take(h *hold) bool {
 	return trusted
 }
 
-// noteContended records that the key was not free for the lease's acquire.
 func (l *Lease) noteContended() { l.contended = true }
 
-// noteRun records the store's record of the lease's run.
 func (l *Lease) noteRun(found store.Record) { l.run = &run{found: found} }
 
 // markUnsure records that an attempt on key may have been granted, or may still be
@@ -308,7 +308,6 @@ func (l *Lease) start(now clock.Moment) error {
 // If the lease is no longer trusted, it calls lose.
 func (l *Lease) trusted() bool { return l.trustedAt(l.engine.now()) }
 
-// trustedAt implements trusted at the time now.
 func (l *Lease) trustedAt(now clock.Moment) bool {
 	l.mu.Lock()
 	before := l.state
@@ -325,7 +324,7 @@ func (l *Lease) trustedAt(now clock.Moment) bool {
 
 // lose ends the lease as lost, whatever the store may answer later. The lease's holds
 // are then no longer extended. If Commit may have saved the run's record, lose does
-// nothing, because only the store knows whether the lease is held.
+// nothing. Only the store then knows whether the lease is held.
 func (l *Lease) lose() {
 	l.mu.Lock()
 	before, holds := l.state, l.holds
@@ -353,11 +352,10 @@ func (l *Lease) lose() {
 	for _, h := range holds {
 		l.engine.waiters.holdEnded(h)
 	}
-	l.tellEnd(context.WithoutCancel(l.ctx.Context), Lost, l.engine.now().Since(l.since), ErrLost)
+	l.notifyEnd(context.WithoutCancel(l.ctx.Context), Lost, l.engine.now().Since(l.since), ErrLost)
 }
 
-// stop marks the lease as released if it is held, and returns its state before the
-// call.
+// stop marks the lease as released if it is held.
 func (l *Lease) stop() (before state) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -379,14 +377,14 @@ func (l *Lease) announce(ctx context.Context, wait time.Duration) {
 	l.notified()
 }
 
-// tellEnd lists a lost lease as lost in the roster. It then notifies the observer of
+// notifyEnd lists a lost lease as lost in the roster. It then notifies the observer of
 // the lease's end, with an event of kind k. If other notifications of the lease are in
-// flight, tellEnd postpones these two steps until the last one is done.
-func (l *Lease) tellEnd(ctx context.Context, k Kind, held time.Duration, err error) {
+// flight, notifyEnd postpones these two steps until the last one is done.
+func (l *Lease) notifyEnd(ctx context.Context, k Kind, held time.Duration, err error) {
 	l.mu.Lock()
 	last := l.notifying == 0
 	if !last {
-		l.unsaidEnd = func() { l.tellEnd(ctx, k, held, err) }
+		l.postponedEnd = func() { l.notifyEnd(ctx, k, held, err) }
 	}
 	l.mu.Unlock()
 	if !last {
@@ -454,7 +452,6 @@ func (l *Lease) isReleased() bool {
 	return l.state == gone || l.releasing
 }
 
-// event returns an event of the lease.
 func (l *Lease) event(k Kind) Event {
 	return Event{Kind: k, Name: l.name, Mode: l.opts.mode, of: l}
 }
@@ -471,7 +468,7 @@ func (l *Lease) about() (key, hold string) { return l.key, l.ID() }
 
 // ID returns the ID of the lease's hold for logs and operators. The ID does not reveal
 // the key, the owner or the token. All holds of a lease over several keys have one ID.
-// A hold that is passed on keeps its ID, so all leases that had the hold have the same
+// A hold that is passed on keeps its ID. So all leases that had the hold have the same
 // ID.
 //
 // ID returns store.HoldID of the lease ID at the store. A lease ID has 34 random

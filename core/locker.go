@@ -90,11 +90,12 @@ func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context
 	return fn(lease.Context())
 }
 
-// Guard wraps fn so that calls with the same key run one at a time, across all
-// processes. If key or the acquire fails, the returned function returns that error and
-// does not run fn. Otherwise it returns the result of fn. If the lease was lost, the
-// error also matches ErrLost, as with Do. Guard panics if an option is not allowed, or
-// if the store of l does not serve it.
+// Guard wraps fn so that each call runs under a lease of its key, as with Do. By
+// default calls with the same key run one at a time, across all processes. If key or
+// the acquire fails, the returned function returns that error and does not run fn.
+// Otherwise it returns the result of fn. If the lease was lost, the error also matches
+// ErrLost. Guard panics if an option is not allowed, or if the store of l does not
+// serve it.
 func Guard[Req, Resp any](l *Locker, key func(Req) (string, error),
 	fn func(context.Context, Req) (Resp, error), opts ...AcquireOption,
 ) func(context.Context, Req) (Resp, error) {
@@ -121,10 +122,10 @@ func Guard[Req, Resp any](l *Locker, key func(Req) (string, error),
 //
 // If ctx is done first, Close cancels the contexts of the remaining leases with cause
 // ErrClosed and releases the leases at the store. It then returns an error that matches
-// ctx's cause, at most about 8 seconds after ctx was done. A later call closes the
-// leases that remain in the same way. A run of Begin that Close has released can still
-// save its answer with Finish. If ctx is nil, Close fails with ErrInvalid and closes
-// nothing.
+// ctx's cause, at most about 8 seconds after ctx was done. A later call waits for the
+// releases that are still retried in the background. A run of Begin that Close has
+// released can still save its answer with Finish. If ctx is nil, Close fails with
+// ErrInvalid and closes nothing.
 //
 // Call Close after the servers whose handlers hold leases have shut down, and before
 // the client of the store is closed.
@@ -155,7 +156,7 @@ func (l *Locker) settle(ctx context.Context) bool {
 }
 
 // releaseAll cancels the contexts of all leases and releases the leases concurrently.
-// Its time limit is the time limit of one release.
+// It takes at most as long as one release.
 func (l *Locker) releaseAll() {
 	var wg sync.WaitGroup
 	for _, lease := range l.roster.heldLeases() {

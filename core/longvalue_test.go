@@ -40,7 +40,7 @@ func TestFinishLong(t *testing.T) {
 	}{
 		{"connection closed", loseRequest, 1},
 		{"no answer", hang, 1},
-		{"refused", refuse, 3},
+		{"value refused", refuse, 3},
 	} {
 		sim(t, c.name, func(t *testing.T) {
 			l, store := setup(t)
@@ -65,7 +65,7 @@ func TestFinishLong(t *testing.T) {
 		wantErr(t, lease.FinishLong(t.Context(), finished(value, 1), finished("too long", 1)), core.ErrUnavailable)
 		wantAnswer(t, l, "pay:1", value) // the value was stored, and stays
 	})
-	sim(t, "stored", func(t *testing.T) {
+	sim(t, "value stored", func(t *testing.T) {
 		l, _ := setup(t)
 		lease := begin(t, l, "pay:1", 1)
 		value := strings.Repeat("x", long)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/proof/tally"
 )
 
 // cutOff holds a lease for a while and then cuts the store off with f. It returns the
@@ -59,7 +60,7 @@ func TestCutOff(t *testing.T) {
 		},
 	} {
 		sim(t, name, func(t *testing.T) {
-			for i := range 250 {
+			for i := range tally.AllTrials(250) {
 				ttl := []time.Duration{100 * time.Millisecond, 300 * time.Millisecond, time.Second, 30 * time.Second}[i%4]
 				sent, lost := cutOff(t, ttl, f)
 				if d := lost.Sub(sent); d < core.Trust(ttl) || d > core.Trust(ttl)+ttl/100 {
@@ -131,7 +132,8 @@ func TestLoss_Final(t *testing.T) {
 	sim(t, "success after the loss", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1", core.TTL(10*time.Second))
-		store.set(func(_ context.Context, _ int, do func() error) error { // a client that ignores its context
+		// The store's client ignores its context.
+		store.set(func(_ context.Context, _ int, do func() error) error {
 			do()
 			time.Sleep(10 * time.Second)
 			do()
@@ -260,7 +262,7 @@ func TestTrust(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 		wantFree(t, store.inner, "order:1")
 	})
-	t.Run("margin", func(t *testing.T) {
+	t.Run("margin of the trust", func(t *testing.T) {
 		t.Parallel()
 		for valid, want := range map[time.Duration]time.Duration{
 			100 * time.Millisecond: 93 * time.Millisecond,

@@ -7,6 +7,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/proof/tally"
 )
 
 // TestLoss_FoundTogether checks that several goroutines find the end of the trust at
@@ -15,7 +16,7 @@ func TestLoss_FoundTogether(t *testing.T) {
 	t.Parallel()
 	sim(t, "every check fails", func(t *testing.T) {
 		l := newLocker(t, memstore.New())
-		for range 2000 {
+		for range tally.AllTrials(2000) {
 			lease := acquire(t, t.Context(), l, "order:1", core.TTL(time.Second), core.NoRenew())
 			end := time.Until(lease.Deadline())
 			var checks sync.WaitGroup

@@ -13,8 +13,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// granting is a store that admits every claim and stores nothing. It counts the
-// extensions.
+// granting is a store that admits every claim and stores nothing.
 type granting struct{ extended *atomic.Int64 }
 
 func (granting) Acquire(_ context.Context, c store.Claim) (store.Grant, error) {
@@ -28,8 +27,8 @@ func (s granting) Extend(_ context.Context, claims []store.Claim) []store.Extens
 
 func (granting) Release(context.Context, store.Claim) error { return nil }
 
-// TestMemory is not parallel. So it runs before the parallel tests continue, and does
-// not count their memory.
+// TestMemory limits the memory of a held lease. It is not parallel, so that it does not
+// count the memory of parallel tests.
 func TestMemory(t *testing.T) {
 	t.Run("held lease below one KiB", func(t *testing.T) {
 		var extended atomic.Int64
@@ -58,7 +57,6 @@ func TestMemory(t *testing.T) {
 	})
 }
 
-// heap returns the memory in use.
 func heap() int64 {
 	runtime.GC()
 	runtime.GC() // frees memory that finalizers and pools hold

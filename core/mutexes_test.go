@@ -50,7 +50,7 @@ func (m *mutexes) seen(rank int, locks bool) {
 	m.held[id] = append(m.held[id], rank)
 }
 
-// goroutine returns the first line of the calling goroutine's stack, which has the
+// goroutine returns the beginning of the calling goroutine's stack, which has the
 // goroutine's number.
 func goroutine() string {
 	var b [32]byte
@@ -70,13 +70,13 @@ func noMutex() {
 	}
 }
 
-// TestMutexes_InOrder runs tests of each part of the engine, and watches the
-// mutexes.
+// TestMutexes_InOrder runs some tests of the engine, and checks that they take its
+// mutexes in order.
 func TestMutexes_InOrder(t *testing.T) {
 	t.Cleanup(watchMutexes(func(text string) { t.Error(text) }))
 	for name, test := range map[string]func(t *testing.T){
-		"passing on": TestPassingOnUnderFaults, "close": TestClose,
-		"extend": TestExtend, "loss": TestLoss_Final, "the watchdog": TestMaxHold, "runs": TestRun,
+		"passing on": TestPassingOnUnderFaults, "close a Locker": TestClose,
+		"extend leases": TestExtend, "lost leases": TestLoss_Final, "the watchdog": TestMaxHold, "record runs": TestRun,
 	} {
 		t.Run(name, test)
 	}

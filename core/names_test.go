@@ -15,8 +15,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// maxNames is the maximum number of names that core may export, so that users can find
-// the names that they need.
+// maxNames is the maximum number of names that core may export. Users must be able to
+// find the names that they need.
 const maxNames = 110
 
 // TestExportedNames limits the number of exported names. Functions, types, methods,
@@ -37,7 +37,6 @@ func TestExportedNames(t *testing.T) {
 	}
 }
 
-// exportedNames returns the exported names of the package in dir.
 func exportedNames(t *testing.T, dir string) (names []string) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil {
@@ -97,7 +96,6 @@ func receiver(d *ast.FuncDecl) string {
 	return of.(*ast.Ident).Name
 }
 
-// members returns the fields of a struct or the methods of an interface.
 func members(of ast.Expr) []*ast.Field {
 	switch of := of.(type) {
 	case *ast.StructType:

@@ -61,12 +61,10 @@ func TestNilContext(t *testing.T) {
 	})
 }
 
-// panicking is a context whose Value panics.
 type panicking struct{ context.Context }
 
 func (*panicking) Value(any) any { panic("no values") }
 
-// looking is an Observer that reads the context of its event.
 type looking struct{}
 
 func (looking) Observe(ctx context.Context, _ core.Event) { _ = ctx.Err() }

@@ -13,10 +13,11 @@ import (
 // Observer receives the events of locks, for metrics, logs and traces.
 //
 // Observe must be safe for concurrent use, and must return quickly, because acquires
-// and releases wait for it. The Locker holds no mutex during the call. ctx can be done,
-// and has the values of the context of the acquire or of the release. For a claim that
-// is released in the background, ctx has no values. A panic in Observe does not affect
-// the lock, and is logged to slog.Default as an error.
+// and releases wait for it. The Locker holds no mutex during the call. ctx can be done.
+// For an event of an acquire or a lease, ctx has the values of the context of the
+// acquire or of the release. For a claim that is released in the background, ctx has no
+// values. A panic in Observe does not affect the lock, and is logged to slog.Default as
+// an error.
 type Observer interface {
 	Observe(ctx context.Context, e Event)
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/lockkit/lockkit/core/adapter"
 )
 
-// everything causes each kind of event of a lease at least once. It returns the secret
-// part of the keys, and the owners and tokens of the leases.
+// everything causes each kind of event of a lease at least once. It returns texts that
+// no event may contain: the secret part of the keys, and owners and tokens of leases.
 func everything(t *testing.T, l *core.Locker, store *scripted) (secrets []string) {
 	t.Helper()
 	const key = "order:secret"
@@ -34,7 +34,8 @@ func everything(t *testing.T, l *core.Locker, store *scripted) (secrets []string
 	_, err := l.Acquire(t.Context(), key, core.Wait(time.Second))
 	wantErr(t, err, core.ErrBusy) // gave up
 	store.set(loseReply, opRelease)
-	wantErr(t, waiter.Release(t.Context()), core.ErrUnavailable) // released with an error, cleaned up
+	// The lease is released with an error, and cleaned up.
+	wantErr(t, waiter.Release(t.Context()), core.ErrUnavailable)
 	store.set(nil, opRelease)
 	time.Sleep(time.Second)
 	long := get(core.MaxHold(time.Second)) // overrun
@@ -174,7 +175,6 @@ func (f observerFunc) Observe(ctx context.Context, e core.Event) { f(ctx, e) }
 
 func TestObservers(t *testing.T) {
 	t.Parallel()
-	// The observers are notified in order, and nil observers are ignored.
 	t.Run("order and nil observers", func(t *testing.T) {
 		t.Parallel()
 		var order []string
@@ -186,7 +186,7 @@ func TestObservers(t *testing.T) {
 			t.Errorf("got %s", got)
 		}
 	})
-	sim(t, "none", func(t *testing.T) {
+	sim(t, "no observers", func(t *testing.T) {
 		l, _ := setup(t, core.WithObserver(core.Observers(nil)))
 		release(t, acquire(t, t.Context(), l, "order:1"))
 	})
@@ -278,7 +278,6 @@ func TestSlogObserver(t *testing.T) {
 			t.Errorf("got %s", got)
 		}
 	})
-	// A failed clean-up is logged as a warning.
 	t.Run("unfinished clean-up", func(t *testing.T) {
 		t.Parallel()
 		var out bytes.Buffer
@@ -290,7 +289,6 @@ func TestSlogObserver(t *testing.T) {
 	})
 }
 
-// panicky is an observer that panics at each event.
 type panicky struct{ events atomic.Int64 }
 
 func (p *panicky) Observe(context.Context, core.Event) {
@@ -359,9 +357,9 @@ func TestLosses_Logged(t *testing.T) {
 		opts []core.Option
 		want int
 	}{
-		"default":              {nil, 1},
+		"default observer":     {nil, 1},
 		"no observer":          {[]core.Option{core.WithObserver(nil)}, 0},
-		"observer":             {[]core.Option{core.WithObserver(&recorder{})}, 0},
+		"own observer":         {[]core.Option{core.WithObserver(&recorder{})}, 0},
 		"last observer counts": {[]core.Option{core.WithObserver(&recorder{}), core.WithObserver(nil)}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {

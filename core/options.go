@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockkit/lockkit/core/internal/clock"
 	"github.com/lockkit/lockkit/core/internal/leaseid"
+	"github.com/lockkit/lockkit/core/internal/words"
 	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/retry"
 )
@@ -23,7 +24,6 @@ const (
 // Option is a setting of a Locker, given to New.
 type Option func(*config)
 
-// config has the settings of one Locker, filled by its options.
 type config struct {
 	defaults      []AcquireOption
 	events        events
@@ -47,27 +47,28 @@ func WithObserver(o Observer) Option {
 }
 
 // WithMaxWaiting limits the number of waiting callers of this Locker: perKey for one
-// key, total for all keys together. Callers that ask the store do not count. The
-// defaults are 16,384 and 65,536. The limits bound the memory if callers arrive faster
-// than their keys become free. 0 means no limit. A caller that finds its queue full
-// fails with ErrBusy at once. Readers and permits that asked the store at the same time
-// and were refused wait in the queue again. So up to 31 callers for each key can wait
-// beyond the limits. With a negative limit New fails with ErrInvalid.
+// key, total for all keys together. The first caller of a key does not count, and
+// neither do callers that ask the store beside the first. The defaults are 16,384 and
+// 65,536. The limits bound the memory if callers arrive faster than their keys become
+// free. 0 means no limit. A caller beyond a limit fails with ErrBusy at once. Readers
+// and permits that asked the store at the same time and were refused wait in the queue
+// again. So up to 31 callers for each key can wait beyond the limits. With a negative
+// limit New fails with ErrInvalid.
 func WithMaxWaiting(perKey, total int) Option {
 	return func(c *config) { c.perKey, c.total = perKey, total }
 }
 
 // WithCard makes the Locker write a card, a description of its process, to the store.
 // By default there is no card. The card shows operators the process of a hold, and the
-// keys that the process has held or waited for longer than 5 s. Only the fields
-// Service, Version and Trace of c may be set. The Locker sets the other fields.
+// keys that the process has held or waited for longer than 5 s. If the card has no room
+// for all of these keys, it has the oldest ones. Only the fields Service, Version and
+// Trace of c may be set. The Locker sets the other fields.
 //
-// A separate goroutine, which New starts, writes the card at once and then every 10 s,
-// each time for 30 s. No lock waits for a write. A write takes at most 3 s. A failed
-// write is not reported, and the next write follows at the usual time. The card expires
-// 30 s after the last successful write. Close stops the goroutine and removes the card.
-// The card of a killed process expires within 30 s. A Locker with a card must be
-// closed.
+// A separate goroutine writes the card at once and then every 10 s, each time for 30 s.
+// No lock waits for a write. A write takes at most 3 s. A failed write is not reported,
+// and the next write follows at the usual time. The card expires 30 s after the last
+// successful write. Close stops the goroutine and removes the card. The card of a
+// killed process expires within 30 s. A Locker with a card must be closed.
 //
 // New fails with ErrUnsupported if the store has no cards (see store.Cards). It fails
 // with ErrInvalid if another field of c is set, or if Service or Version is not
@@ -141,7 +142,7 @@ func MaxHold(d time.Duration) AcquireOption {
 	return func(r *request) {
 		r.maxHold = d
 		if d <= 0 {
-			r.refuse("MaxHold %v is out of range (more than 0)", d)
+			r.refuse("MaxHold %s is out of range (more than 0)", words.Duration(d))
 		}
 	}
 }
@@ -153,7 +154,7 @@ func Wait(d time.Duration) AcquireOption {
 	return func(r *request) {
 		r.wait = d
 		if d < 0 {
-			r.refuse("Wait %v is out of range (at least 0)", d)
+			r.refuse("Wait %s is out of range (at least 0)", words.Duration(d))
 		}
 	}
 }
@@ -169,19 +170,19 @@ func Retry(p retry.Policy) AcquireOption { return func(r *request) { r.pace = p 
 // one process ask the store at the same time, as long as the store grants their claims.
 // No reader overtakes an earlier writer of the same process.
 //
-// A reader that is acquired under a writer's context re-enters the writer's hold, and
-// the reader's context is done when the writer is released. To downgrade from writer to
+// A reader that is acquired under a writer's context re-enters the writer's hold. The
+// reader's context is done when the writer is released. To downgrade from writer to
 // reader, acquire the reader under ContextWithOwner with the writer's Owner, and then
 // release the writer.
 func Shared() AcquireOption {
 	return func(r *request) { r.setMode(ModeShared, 1, store.All) }
 }
 
-// Permits takes n permits of a semaphore that has as many permits as the parameter of,
-// where 1 <= n <= of < store.All. All acquires of one semaphore must pass the same
-// second argument. A lease with Permits never re-enters, and gets no fencing token.
-// Callers of one process ask the store at the same time, as long as the store grants
-// their claims. With Fair they ask one at a time.
+// Permits takes n permits of a semaphore. The parameter of is the number of all its
+// permits, where 1 <= n <= of < store.All. All acquires of one semaphore must pass the
+// same second argument. A lease with Permits never re-enters, and gets no fencing
+// token. Callers of one process ask the store at the same time, as long as the store
+// grants their claims. With Fair they ask one at a time.
 func Permits(n, of int) AcquireOption {
 	return func(r *request) {
 		r.setMode(ModePermits, int64(n), int64(of))
@@ -205,8 +206,8 @@ func (r *request) setMode(m Mode, weight, limit int64) {
 func Fair() AcquireOption { return func(r *request) { r.fair = true } }
 
 // Also adds keys to the lease. The lease takes either all of its keys or none. It takes
-// the keys in sorted order, whatever the given order, so that leases over several keys
-// do not deadlock each other. All options of the acquire apply to all keys.
+// the keys in sorted order, so that leases over several keys do not deadlock each
+// other. All options of the acquire apply to all keys.
 func Also(keys ...string) AcquireOption {
 	return func(r *request) { r.also = append(r.also, keys...) }
 }
@@ -220,7 +221,7 @@ func KeepFor(d time.Duration) AcquireOption {
 	return func(r *request) {
 		r.keep = d
 		if d < 0 || d > maxTTL {
-			r.refuse("KeepFor %v is out of range (0 to 24 days)", d)
+			r.refuse("KeepFor %s is out of range (0 to 24 days)", words.Duration(d))
 		}
 	}
 }
@@ -254,13 +255,11 @@ func (r *request) refuse(format string, args ...any) {
 	}
 }
 
-// free clears r and returns it to the pool.
 func (r *request) free() {
 	*r = request{}
 	requests.Put(r)
 }
 
-// tryOnce limits the acquire to one attempt.
 func (r *request) tryOnce() { r.wait = 0 }
 
 // newWaiter returns the waiter of a caller that wants c. It reuses the waiter of the
@@ -283,7 +282,6 @@ func (r *request) newWaiter(c *store.Claim) *waiter {
 	return &r.waiter
 }
 
-// ofRun makes r the request of a run.
 func (r *request) ofRun(begin *store.Record) { r.record, r.mode = begin, ModeRun }
 
 // check implements adapter.Check.
@@ -366,7 +364,7 @@ func (r *request) check(braces bool) error {
 		}
 	}
 	if r.ttl < minTTL || r.ttl > maxTTL {
-		return fmt.Errorf("TTL %v is out of range (%v to 24 days)", r.ttl, minTTL)
+		return fmt.Errorf("TTL %s is out of range (%s to 24 days)", words.Duration(r.ttl), words.Duration(minTTL))
 	}
 	r.ttl -= r.ttl % time.Millisecond
 	if r.fenced && r.mode != ModeExclusive {

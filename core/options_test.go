@@ -35,10 +35,10 @@ var refused = []struct {
 	{"a key with a closing brace", "order:1}", nil, "brace"},
 	{"a bad key in Also", "order:1", opts(core.Also("order:2", "order:{3}")), "Also: key contains a brace"},
 	{"an empty key in Also", "order:1", opts(core.Also("")), "Also: key is empty"},
-	{"TTL 0", "order:1", opts(core.TTL(0)), "TTL 0s is out of range"},
-	{"a negative TTL", "order:1", opts(core.TTL(-time.Second)), "TTL -1s is out of range"},
-	{"a TTL of 10ms", "order:1", opts(core.TTL(10 * time.Millisecond)), "TTL 10ms is out of range"},
-	{"a TTL of 25 days", "order:1", opts(core.TTL(25 * 24 * time.Hour)), "TTL 600h0m0s is out of range (100ms to 24 days)"},
+	{"TTL 0", "order:1", opts(core.TTL(0)), "TTL 0 s is out of range"},
+	{"a negative TTL", "order:1", opts(core.TTL(-time.Second)), "TTL -1 s is out of range"},
+	{"a TTL of 10ms", "order:1", opts(core.TTL(10 * time.Millisecond)), "TTL 10 ms is out of range"},
+	{"a TTL of 25 days", "order:1", opts(core.TTL(25 * 24 * time.Hour)), "TTL 25 days is out of range (100 ms to 24 days)"},
 	{"a negative Wait", "order:1", opts(core.Wait(-1)), "Wait"},
 	{"MaxHold 0", "order:1", opts(core.MaxHold(0)), "MaxHold"},
 	{"a negative MaxHold", "order:1", opts(core.MaxHold(-time.Second)), "MaxHold"},
@@ -200,7 +200,6 @@ func TestDefaults(t *testing.T) {
 	})
 }
 
-// wantName fails the test unless err is a *BusyError with this name.
 func wantName(t *testing.T, err error, name string) {
 	t.Helper()
 	var busy *core.BusyError

@@ -27,9 +27,9 @@ func (t *ownerText) add(key string, token uint64) {
 func (t *ownerText) text() string { return t.String() + "." + digest(t.String()) }
 
 // splitOwner returns the owner of a text and the token of the owner's hold of key, or 0
-// if the text has no token of key. It returns "" for a text that was changed: the
-// checksum is wrong, or the owner does not have the form of a lease ID. Anyone can
-// compute the checksum, so admit compares the token with the token of the grant.
+// if the text has no token of key. It returns "" for a text with a wrong checksum, or
+// with an owner that does not have the form of a lease ID. Anyone can compute the
+// checksum, so admit compares the token with the token of the grant.
 func splitOwner(text, key string) (owner string, token uint64) {
 	end := strings.LastIndexByte(text, '.')
 	if end < 0 || digest(text[:end]) != text[end+1:] {
@@ -80,7 +80,8 @@ func (l *Lease) Owner() string {
 func (l *Lease) show(key string) (owner string, token uint64) {
 	h := l.hold(key)
 	if !h.show(l) {
-		return leaseid.New(l.engine.process), 0 // joins nothing: the hold may belong to another lease
+		// The owner joins nothing, because the hold may belong to another lease.
+		return leaseid.New(l.engine.process), 0
 	}
 	return h.owner, l.tokenAt(h)
 }

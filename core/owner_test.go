@@ -59,7 +59,8 @@ func TestContextWithOwner(t *testing.T) {
 			release(t, one)
 			release(t, joined)
 			release(t, outer)
-			release(t, acquire(t, t.Context(), l, "order:2")) // makes the tokens of the two keys differ
+			// This makes the tokens of the two keys differ.
+			release(t, acquire(t, t.Context(), l, "order:2"))
 		}
 	})
 	// The owner of a joined hold can be joined again.
@@ -111,8 +112,8 @@ func TestContextWithOwner(t *testing.T) {
 		}
 		release(t, lease)
 	})
-	// A caller that joins a hold does not wait behind other callers of its process,
-	// because the other callers may wait for the holder.
+	// A caller that joins a hold does not wait behind other callers of its process. The
+	// other callers may wait for the holder.
 	sim(t, "join before local waiters", func(t *testing.T) {
 		for _, o := range [][]core.AcquireOption{nil, opts(core.Fair()), opts(core.Shared())} {
 			l, store := setup(t)

@@ -17,8 +17,7 @@ import (
 // trip is the duration of one call to the store in these tests.
 const trip = 100 * time.Microsecond
 
-// waiting has the callers that wait for a key behind a lease of their process. The
-// lease's hold can be passed on to them one after the other.
+// waiting has the callers that wait for a key behind a lease of their process.
 type waiting struct {
 	t     *testing.T
 	l     *core.Locker
@@ -75,7 +74,6 @@ func (x *waiting) take(n int) *core.Lease {
 	return lease
 }
 
-// has reports whether the nth caller has its lease.
 func (x *waiting) has(n int) bool {
 	synctest.Wait()
 	return len(x.got[n]) > 0
@@ -202,7 +200,7 @@ func TestPassingOn(t *testing.T) {
 		"TTL": core.TTL(10 * time.Second), "NoRenew": core.NoRenew(), "Fair": core.Fair(),
 		"Shared": core.Shared(), "KeepFor": core.KeepFor(time.Second), "Also": core.Also("order:2"),
 	} {
-		sim(t, "not passed to a caller with "+name, func(t *testing.T) {
+		sim(t, "not passed to a "+name, func(t *testing.T) {
 			l, store := setup(t)
 			lease, x := rowBefore(t, l, store, func(x *waiting) { x.wait(t.Context(), o) })
 			done := let(lease)
@@ -238,7 +236,7 @@ func TestPassingOn(t *testing.T) {
 		},
 		"older than its MaxHold": func(*waiting, *core.Lease) { time.Sleep(3 * time.Millisecond) },
 	} {
-		sim(t, "not passed on: "+name, func(t *testing.T) {
+		sim(t, "not passed on "+name, func(t *testing.T) {
 			l, store := setup(t)
 			lease, x := row(t, l, store, 1, core.MaxHold(2*time.Millisecond))
 			change(x, lease)
@@ -253,7 +251,7 @@ func TestPassingOn(t *testing.T) {
 	}
 	// If an attempt of a lease's acquire had no answer, the lease's hold is not passed
 	// on.
-	sim(t, "not passed on: unanswered attempt", func(t *testing.T) {
+	sim(t, "not passed on unanswered attempt", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(first(1, loseReply), opAcquire)
 		lease := acquire(t, t.Context(), l, "order:1")
@@ -269,7 +267,7 @@ func TestPassingOn(t *testing.T) {
 		release(t, next)
 	})
 	// A hold that joined another hold is not passed on.
-	sim(t, "not passed on: joined hold", func(t *testing.T) {
+	sim(t, "not passed on joined hold", func(t *testing.T) {
 		l, store := setup(t)
 		outer := acquire(t, t.Context(), l, "order:1")
 		lease := acquire(t, core.ContextWithOwner(t.Context(), outer.Owner()), l, "order:1")
@@ -308,8 +306,8 @@ func TestPassingOn(t *testing.T) {
 			release(t, lease)
 		}
 	})
-	// A hold is not passed on to a caller that has asked the store, because the store
-	// may remember that caller's claim.
+	// A hold is not passed on to a caller that has asked the store. The store may
+	// remember that caller's claim.
 	sim(t, "waiter that asked the store", func(t *testing.T) {
 		l, store := setup(t)
 		lease, x := row(t, l, store, 0)

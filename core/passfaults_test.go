@@ -13,7 +13,6 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// tokenless is a store that cannot fence.
 type tokenless struct{ *memstore.Store }
 
 func (s tokenless) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
@@ -134,7 +133,9 @@ func TestPassingOnUnderFaults(t *testing.T) {
 		}, opExtend)
 		asks := let(lease)
 		lease = x.take(1)
-		waits := let(lease) // waits for the next confirmation, and gets the answer to the next release
+		// This release waits for the next confirmation, and gets the answer to the next
+		// release.
+		waits := let(lease)
 		next := x.take(2)
 		synctest.Wait()
 		next.Owner() // so the hold is not passed on
@@ -153,7 +154,7 @@ func TestPassingOnUnderFaults(t *testing.T) {
 		release(t, x.take(3))
 	})
 	// If the confirmation of a release finds the loss of the hold, the release reports
-	// the loss, even if the first try of the next release has no answer.
+	// the loss. The first try of the next release has no answer.
 	sim(t, "loss before an unanswered release", func(t *testing.T) {
 		for name, f := range map[string]fault{"reply": loseReply, "request": loseRequest} {
 			l, store := setup(t)

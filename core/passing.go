@@ -10,10 +10,10 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Passing on: if a lease is released while callers of its process wait for its key, the
-// lease passes its hold on to the first of these callers. It then asks the store to
-// confirm that the hold still exists. DESIGN.md gives the reasons, and the properties
-// that passing on preserves.
+// Passing on means that a lease, at its release, passes its hold on to the first caller
+// of its process that waits for its key. The lease then asks the store to confirm that
+// the hold still exists. DESIGN.md gives the reasons, and the properties that passing
+// on preserves.
 //
 //	a lease has the hold, the head of the queue is parked for it
 //	   │ the lease is released
@@ -40,8 +40,8 @@ type waiterPassing struct {
 	accepts  bool          // accepts a hold that is passed on
 	ttl      time.Duration // the TTL that the hold must have
 	minToken uint64        // the least token that the hold must have
-	given    *hold         // the hold that was passed on and not yet taken; set before ready is closed
-	pause    time.Duration // the pause before its request, in which polling processes can get the key
+	given    *hold         // the hold that was passed on, not yet taken; set before ready is closed
+	pause    time.Duration // the pause before its request, for polling processes to get the key
 	// placed is made when the waiter is woken to ask the store as the head. It is
 	// closed after the store's busy answer, with which the waiter usually gets a place
 	// in the store's list. It is also closed when the waiter leaves the queue.
@@ -74,8 +74,9 @@ type confirmation struct {
 	err  error
 
 	// assumed means that the success of a release is inferred: the store no longer had
-	// the hold. Either an earlier attempt of the release had an unknown outcome, or the hold
-	// could have expired. The hold may nevertheless have been lost before the release.
+	// the hold. Either an earlier attempt of the release had an unknown outcome, or the
+	// hold could have expired. The hold may nevertheless have been lost before the
+	// release.
 	assumed bool
 }
 
@@ -87,18 +88,41 @@ func (c *confirmation) answer(err error, assumed bool) {
 	}
 }
 
-// fits reports whether w accepts h.
 func (w *waiter) fits(h *hold) bool {
 	return w.accepts && w.ttl == h.ttl && w.minToken <= h.token
 }
 
+func (w *waiter) takeGiven() *hold {
+	h := w.given
+	w.given = nil
+	return h
+}
+
+// notePlaced lets a release continue that waits until w has asked the store.
+func (w *waiter) notePlaced() {
+	if w.placed != nil {
+		close(w.placed)
+		w.placed = nil
+	}
+}
+
+// wakeToAsk makes the head ask the store. The head is a waiter that was parked, or that
+// has just become the head.
+func (q *queue) wakeToAsk() {
+	q.parked = false
+	w := q.head()
+	w.placed = make(chan struct{})
+	close(w.ready)
+}
+
 // park parks the head of q if possible, and reports whether the head is parked. A
-// parked head waits for the hold of this process instead of asking the store. If
-// waiters can be woken, the head is parked only for a hold that fits, and only while
-// the hold may be passed on. The head then asks the store, and gets a place in the
-// store's list. If waiters cannot be woken, a head without tryOnly is parked for any
-// hold, until the hold is passed on or released. An earlier request would give such a
-// head no place in the store's list, unless its claim is fair.
+// parked head waits for the hold of this process instead of asking the store. A head
+// with tryOnly is never parked. If waiters can be woken, the head is parked only for a
+// hold that fits and may be passed on. When the hold may no longer be passed on, the
+// head asks the store, and gets a place in the store's list. If waiters cannot be
+// woken, the head is parked for any hold, until the hold is passed on or released. An
+// earlier request would give this head no place in the store's list, unless its claim
+// is fair.
 func (ws *waiters) park(q *queue) bool {
 	w, h := q.head(), q.hold
 	if h == nil || w.tryOnly || ws.wakeable.Load() && (!w.fits(h) || !ws.awaitPass(q, h)) {
@@ -135,13 +159,38 @@ func (ws *waiters) unpark(h *hold) {
 	}
 }
 
+// noteHold records in q that its head leaves with the hold h. If h is nil or retired,
+// q keeps the hold that it has.
+func (ws *waiters) noteHold(q *queue, h *hold) {
+	q.parked = false
+	if h != nil && !h.isRetired() { // awaitPass and pass check the trust in it
+		q.timed = q.timed && q.hold == h
+		q.hold = h
+		ws.turns.noteGrant(h.key)
+	}
+}
+
+// moveOn gives next the hold of q, which its head was given and has not taken. moveOn
+// reports whether next has it. Otherwise q has no hold any more, and the caller has to
+// release given. A waiter that is given a hold is exclusive, so no other waiter asks
+// beside it, and next.ready is still open.
+func (ws *waiters) moveOn(q *queue, given *hold, next *waiter) bool {
+	if next == nil || !next.fits(given) || !given.mayMoveOn() || ws.closing.Err() != nil {
+		q.hold = nil
+		return false
+	}
+	next.given = given
+	close(next.ready)
+	return true
+}
+
 // passOn passes h, the hold of a lease that is being released, on to the parked head.
-// It does so if willing is true, the head accepts h, and h may be passed on. Otherwise
-// the caller has to release h. Before the release, the head asks the store for a place
-// in the store's list. placed is closed when the store has answered the head, and is
-// nil if no head asks. If waiters cannot be woken, a parked head stays parked, and
-// passOn returns parked as true. The caller then has to call holdEnded after the
-// release of h.
+// It does so if willing is true, the head accepts h, and h may be passed on. After the
+// beginning of Close it passes nothing on. If passOn does not pass h on, the caller has
+// to release h. Before the release, the head asks the store for a place in the store's
+// list. placed is closed when the store has answered the head, and is nil if no head
+// asks. If waiters cannot be woken, a parked head stays parked, and passOn returns
+// parked as true. The caller then has to call holdEnded after the release of h.
 func (ws *waiters) passOn(h *hold, willing bool) (passed bool, placed <-chan struct{}, parked bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -170,10 +219,9 @@ func (ws *waiters) passOn(h *hold, willing bool) (passed bool, placed <-chan str
 	return false, placed, false
 }
 
-// holdEnded removes h from its queue, because h was released, was lost, or is about to
-// be released in the background. A parked head then asks the store. If waiters cannot
-// be woken, the head first pauses for half of the hold's age, and for at most half of
-// passTime.
+// holdEnded removes h from its queue after a release or a loss, or before a release in
+// the background. A parked head then asks the store. If waiters cannot be woken, the
+// head first pauses for half of the hold's age, and for at most half of passTime.
 func (ws *waiters) holdEnded(h *hold) {
 	now := ws.now()
 	ws.mu.Lock()
@@ -184,7 +232,8 @@ func (ws *waiters) holdEnded(h *hold) {
 	}
 	q.hold = nil
 	if q.parked {
-		q.head().pause = min(now.Since(h.arrived), passTime) / 2 // polling processes can get the key
+		// In the pause, polling processes can get the key.
+		q.head().pause = min(now.Since(h.arrived), passTime) / 2
 		q.wakeToAsk()
 	}
 	ws.dropEmpty(h.key, q)
@@ -192,7 +241,7 @@ func (ws *waiters) holdEnded(h *hold) {
 
 // passable returns the lease's hold if the hold can be passed on, or nil. The lease
 // must have usual terms, be no lease of a run, and have a single hold that has joined
-// no other hold. The store must have answered every request of the lease's acquire.
+// no other hold. No request of the lease's acquire may have an unknown outcome.
 func (l *Lease) passable() *hold {
 	if !l.opts.usual || l.opts.record != nil || len(l.holds) != 1 || l.unsure[l.key] {
 		return nil
@@ -204,7 +253,7 @@ func (l *Lease) passable() *hold {
 }
 
 // passOrRelease passes the lease's hold on to a waiter of this process, or releases the
-// hold. The time now is the beginning of the lease's end.
+// lease's holds. The time now is the beginning of the lease's end.
 func (l *Lease) passOrRelease(ctx context.Context, r *store.Record, now clock.Moment) error {
 	h, until := l.passable(), now.Time().Add(releaseLimit)
 	if h == nil {
@@ -267,8 +316,8 @@ func (h *hold) pass() bool {
 	return true
 }
 
-// show records that a caller of l gets the owner of the hold, so that the caller may
-// join the hold. It returns false if l no longer has the hold.
+// show records that a caller of l gets the owner of the hold, and may join the hold. It
+// returns false if l no longer has the hold.
 func (h *hold) show(l notices) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -279,9 +328,9 @@ func (h *hold) show(l notices) bool {
 	return true
 }
 
-// giveTo makes l the lease of the hold that was passed on to l, and returns the number
-// of times that the hold was passed on. If the hold is lost or no longer trusted,
-// giveTo changes nothing and returns false.
+// giveTo makes l the lease of the hold, and returns the number of times that the hold
+// was passed on. If the hold is lost or no longer trusted, giveTo changes nothing and
+// returns false.
 func (h *hold) giveTo(l notices, now clock.Moment) (passes uint8, trusted bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -292,9 +341,9 @@ func (h *hold) giveTo(l notices, now clock.Moment) (passes uint8, trusted bool) 
 	return h.passing.passes, true
 }
 
-// mayMoveOn reports whether the hold may go to another waiter, after the waiter to
-// which it was given has left the queue. It does not repeat the checks of pass for
-// shown owners, Lease.Extend and tokens, because no lease has had the hold since then.
+// mayMoveOn reports whether the hold of a waiter that has left the queue may go to
+// another waiter. It does not repeat the checks of pass for shown owners, Lease.Extend
+// and tokens, because no lease has had the hold since then.
 func (h *hold) mayMoveOn() bool {
 	now := h.keeper.now()
 	h.mu.Lock()
@@ -308,7 +357,8 @@ func (h *hold) passExpired(now clock.Moment) bool {
 	return h.passing.barred || h.trustLeft(now) == 0 || now.Since(h.arrived) >= passTime
 }
 
-// tokensUsed reports whether no token is left for another lease. The caller holds the mutex.
+// tokensUsed reports whether no token is left for another lease. The caller holds the
+// mutex.
 func (h *hold) tokensUsed() bool { return h.passing.passes >= store.TokenStep-1 }
 
 // unconfirmed reports whether the store's last confirmation is too old to pass the hold
@@ -363,9 +413,9 @@ func (h *hold) confirmation() (c *confirmation, asks bool) {
 }
 
 // confirmAnswered gives err, the result of c's call, to the callers of c, and returns
-// err. If the hold is lost, the callers that came later get ErrLost too, because
-// another call could only have the same result or no answer. If the hold's release has
-// begun, the result of the release can replace err.
+// err. If the hold is lost, the callers that came later get ErrLost too. Another call
+// could only have the same result or no answer. If the hold's release has begun, the
+// result of the release can replace err.
 func (h *hold) confirmAnswered(c *confirmation, err error) error {
 	lost := errors.Is(err, ErrLost)
 	h.mu.Lock()

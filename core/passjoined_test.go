@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/proof/tally"
 )
 
 func TestPassedOnAndJoined(t *testing.T) {
@@ -113,7 +114,7 @@ func TestPassedOnAndJoined(t *testing.T) {
 		l, store := setup(t)
 		other := newLocker(t, store.inner)
 		in := 0
-		for range 2_000 {
+		for range tally.AllTrials(2000) {
 			store.forget()
 			lease, x := row(t, l, store, 1)
 			owner := make(chan string, 1)

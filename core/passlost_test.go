@@ -98,7 +98,7 @@ func TestPassedOnAndLost(t *testing.T) {
 	sim(t, "hold known to be lost", func(t *testing.T) {
 		l, store := setup(t)
 		again := 0
-		for range 2_000 {
+		for range tally.AllTrials(2000) {
 			store.forget()
 			lease, x := row(t, l, store, 1)
 			x.deleteHold()
@@ -158,7 +158,7 @@ func TestPassedOnAndLost(t *testing.T) {
 		"request lost": loseRequest, "reply lost": loseReply, "refused": refuse,
 		"hang before": hang, "hang after": hangAfter, "late": late(time.Second),
 	} {
-		sim(t, "release that asks, "+name, func(t *testing.T) {
+		sim(t, "release that asks "+name, func(t *testing.T) {
 			l, store := setup(t)
 			lease, x := row(t, l, store, 2)
 			store.set(f, opExtend)
@@ -285,7 +285,7 @@ func TestPassedOnAndLost(t *testing.T) {
 		},
 		"pass time expired": func(*core.Locker) <-chan error { time.Sleep(20 * time.Millisecond); return nil },
 	} {
-		sim(t, "hold not taken, "+name, func(t *testing.T) {
+		sim(t, "hold not taken "+name, func(t *testing.T) {
 			l, store := setup(t)
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
@@ -345,7 +345,6 @@ func TestPassedOnAndLost(t *testing.T) {
 	})
 }
 
-// slowContext is a context whose Err blocks if waits is set.
 type slowContext struct {
 	context.Context
 	waits atomic.Bool

@@ -13,8 +13,8 @@ import (
 	"github.com/lockkit/lockkit/core/proof/tally"
 )
 
-// cycles makes n goroutines acquire the key order:1 k times each, and hold it for d each
-// time. It fails the test if a lease is lost or an acquire fails.
+// cycles makes n goroutines acquire the key order:1 k times each, and hold it for d
+// each time.
 func cycles(t *testing.T, l *core.Locker, n, k int, d time.Duration, o ...core.AcquireOption) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -56,11 +56,11 @@ func TestPassingOn_Order(t *testing.T) {
 	// and for long holds.
 	sim(t, "few calls for many cycles", func(t *testing.T) {
 		for hold, most := range map[time.Duration]float64{0: 0.3, 100 * time.Microsecond: 1.1, time.Millisecond: 1.5, 100 * time.Millisecond: 4.1} {
-			const goroutines, rounds = 64, 20
+			goroutines, rounds := 64, tally.AllTrials(20)
 			l, store := setup(t)
 			store.setAll(slow(50*time.Microsecond, 50*time.Microsecond))
 			cycles(t, l, goroutines, rounds, hold)
-			if n := store.count(); float64(n) > goroutines*rounds*most+10 {
+			if n := store.count(); float64(n) > float64(goroutines*rounds)*most+10 {
 				t.Errorf("%d calls for %d cycles of %v", n, goroutines*rounds, hold)
 			}
 			store.setAll(nil)
@@ -107,7 +107,7 @@ func TestPassingOn_Order(t *testing.T) {
 					}
 				})
 			}
-			for range 50 {
+			for range tally.AllTrials(50) {
 				time.Sleep(rand.N(20 * time.Millisecond))
 				before := store.count(opRelease)
 				start := time.Now()
@@ -126,8 +126,8 @@ func TestPassingOn_Order(t *testing.T) {
 		"hang before": hang, "hang after": hangAfter, "late": late(time.Second),
 		"very late": late(5 * time.Second),
 	} {
-		sim(t, "release, "+name, func(t *testing.T) {
-			for range 20 {
+		sim(t, "release "+name, func(t *testing.T) {
+			for range tally.AllTrials(20) {
 				l, store := setup(t)
 				store.set(first(1, f), opRelease)
 				holder, got := next(t, l)
@@ -151,8 +151,8 @@ func TestPassingOn_Order(t *testing.T) {
 				wantFree(t, store.inner, "order:1")
 			}
 		})
-		sim(t, "next one leaves, "+name, func(t *testing.T) {
-			for range 50 {
+		sim(t, "next one leaves "+name, func(t *testing.T) {
+			for range tally.AllTrials(50) {
 				l, store := setup(t)
 				store.set(first(1, f), opRelease)
 				holder := acquire(t, t.Context(), l, "order:1")
@@ -208,7 +208,7 @@ func TestPassingOn_Order(t *testing.T) {
 		wantFree(t, store.inner, "order:1")
 	})
 	// Holds that cannot be passed on are released.
-	sim(t, "released, not passed on", func(t *testing.T) {
+	sim(t, "released and not passed on", func(t *testing.T) {
 		for name, o := range map[string][]core.AcquireOption{
 			"fair": opts(core.Fair()), "shared": opts(core.Shared()), "permits": opts(core.Permits(1, 1)),
 			"kept": opts(core.KeepFor(time.Second)), "several": opts(core.Also("order:2")), "not extended": opts(core.NoRenew()),
@@ -246,7 +246,7 @@ func TestPassingOn_Order(t *testing.T) {
 	})
 	// A Close while holds are passed on leaves no hold and no work behind.
 	sim(t, "Close during passes", func(t *testing.T) {
-		for range 200 {
+		for range tally.AllTrials(200) {
 			l, store := setup(t)
 			store.setAll(jitter(5 * time.Millisecond))
 			var wg sync.WaitGroup

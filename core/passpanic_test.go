@@ -8,7 +8,6 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// recovered runs fn, and reports whether fn has panicked.
 func recovered(fn func()) (panicked bool) {
 	defer func() { panicked = recover() != nil }()
 	fn()
@@ -16,7 +15,7 @@ func recovered(fn func()) (panicked bool) {
 }
 
 // TestAcquire_Panics checks that an acquire that panics leaves no hold and no work
-// behind. This is needed because a server continues after the panic of a request.
+// behind. A server continues after the panic of a request.
 func TestAcquire_Panics(t *testing.T) {
 	t.Parallel()
 	sim(t, "in the store", func(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/proof/tally"
 )
 
 // TestQueue covers hazard 41 of PROOF.md.
@@ -121,7 +122,7 @@ func TestQueue(t *testing.T) {
 	sim(t, "waiter of another process", func(t *testing.T) {
 		l, store := setup(t)
 		other := newLocker(t, store.inner)
-		for range 100 {
+		for range tally.AllTrials(100) {
 			holder := acquire(t, t.Context(), other, "order:1")
 			got := make(chan time.Time)
 			go func() {

@@ -60,7 +60,7 @@ func TestReentry(t *testing.T) {
 		}
 	})
 	for name, f := range map[string]fault{"lost": loseReply, "hanging": hangAfter} {
-		sim(t, "three deep, "+name+" replies", func(t *testing.T) {
+		sim(t, "three deep "+name+" replies", func(t *testing.T) {
 			l, store := setup(t)
 			ctx := t.Context()
 			var leases []*core.Lease
@@ -194,7 +194,7 @@ func TestReentry(t *testing.T) {
 		release(t, inner)
 		release(t, outer)
 	})
-	sim(t, "permits", func(t *testing.T) {
+	sim(t, "permits of the outer", func(t *testing.T) {
 		l, _ := setup(t)
 		outer := acquire(t, t.Context(), l, "pool", core.Permits(2, 3))
 		inner := acquire(t, outer.Context(), l, "pool", core.Permits(1, 3))
@@ -229,7 +229,7 @@ func TestReentryAfterLoss(t *testing.T) {
 		wantErr(t, outer.Release(t.Context()), core.ErrLost)
 	})
 	for name, taken := range map[string]bool{"free": false, "taken": true} {
-		sim(t, "loss known to the store, "+name, func(t *testing.T) {
+		sim(t, "loss known to the store "+name, func(t *testing.T) {
 			l, store := setup(t)
 			outer := acquire(t, t.Context(), l, "order:1")
 			vanish(t, store, outer)

@@ -46,7 +46,6 @@ func TestReentryToken(t *testing.T) {
 			release(t, outer)
 		})
 	}
-	// A nested reader has no token.
 	sim(t, "nested reader", func(t *testing.T) {
 		l, outer := setup(t, 1<<14)
 		inner := acquire(t, outer.Context(), l, "order:1", core.Shared())

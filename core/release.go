@@ -14,10 +14,10 @@ import (
 
 // Release releases the lease with all its keys. It is safe to call with a canceled or
 // nil ctx. If the store does not answer, Release returns an error matching
-// ErrUnavailable after about 3 seconds, or after 6 seconds if another lease of this
-// process is releasing the same hold. The release is then retried in the background. If
-// the lease was lost, the error matches ErrLost. A lease that expires during its
-// release counts as released. Later calls return the result of the first.
+// ErrUnavailable after about 3 seconds. If another lease of this process is releasing
+// the same hold, this can take about 6 seconds. The release is then retried in the
+// background. If the lease was lost, the error matches ErrLost. A lease that expires
+// during its release counts as released. Later calls return the result of the first.
 func (l *Lease) Release(ctx context.Context) error {
 	_, err := l.finish(ctx, "release", nil, false)
 	return err
@@ -42,8 +42,9 @@ func (l *Lease) finish(ctx context.Context, op string, r *store.Record, withdraw
 	held, wasLost := l.conclude(ctx, op, r)
 	switch {
 	case !wasLost:
-		l.tellEnd(ctx, Released, held, l.unsaved(l.err))
-	case r != nil && errors.Is(l.unsaved(l.err), ErrLost): // Lost was reported before the failed save
+		l.notifyEnd(ctx, Released, held, l.unsaved(l.err))
+	case r != nil && errors.Is(l.unsaved(l.err), ErrLost):
+		// Lost was reported before the failed save.
 		e := l.event(CleanedUp)
 		e.Err = l.err
 		l.engine.observe(ctx, e)

@@ -85,8 +85,8 @@ func TestRelease_ManyKeys(t *testing.T) {
 	})
 }
 
-// TestDo_ManyKeys checks that, when Do returns, all keys are free or the observer has
-// been notified of keys that are not released yet.
+// TestDo_ManyKeys checks the keys when Do returns. All keys are free, or the observer
+// has been notified of the others.
 func TestDo_ManyKeys(t *testing.T) {
 	t.Parallel()
 	also := []string{"order:2", "order:3", "order:4", "order:5"}
@@ -221,7 +221,7 @@ func TestRelease(t *testing.T) {
 	}
 	// If the store first refuses a release as unavailable and then answers "lost", the
 	// release reports a loss.
-	sim(t, "refused, then unknown", func(t *testing.T) {
+	sim(t, "refused then unknown", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1")
 		store.set(func(ctx context.Context, n int, do func() error) error {
@@ -339,7 +339,7 @@ func TestRelease(t *testing.T) {
 func TestErrorText(t *testing.T) {
 	t.Parallel()
 	// Errors name the operation and the lock, and contain "unavailable" only once.
-	sim(t, "operation, lock and cause", func(t *testing.T) {
+	sim(t, "operation and lock and cause", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "order:secret", core.Name("pay"))
 		store.setAll(refuse)

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/words"
 	"github.com/lockkit/lockkit/core/store"
 )
 
@@ -25,8 +26,8 @@ type run struct {
 // Retain of the parameter begin. Begin returns the held lease and the record of this
 // run. The record has the run's Attempt, 1 for the first run, and a Value. The Value is
 // begin's own, or the Value of an earlier run that did not finish. If the store has a
-// finished record, Begin returns this record with a nil lease, after one call to the
-// store. No lock is then held.
+// finished record, Begin returns this record with a nil lease, usually after one call
+// to the store. No lock is then held.
 //
 // The observer is notified of the events of the lease, but not of a finished record.
 // The caller reports a finished record with the event that adapter.Report fills.
@@ -80,7 +81,6 @@ func (l *Locker) runRequest(key string, begin store.Record, opts []AcquireOption
 	return r, nil
 }
 
-// checkRun returns an error for options that have no meaning for a run.
 func (r *request) checkRun() error {
 	switch {
 	case r.weight != store.All:
@@ -95,7 +95,7 @@ func (r *request) checkRun() error {
 
 func checkRecord(r *store.Record) error {
 	if r.Retain < minRetain {
-		return fmt.Errorf("the record's Retain %v is out of range (at least %v)", r.Retain, minRetain)
+		return fmt.Errorf("the record's Retain %s is out of range (at least %s)", words.Duration(r.Retain), words.Duration(minRetain))
 	}
 	return nil
 }
@@ -153,9 +153,9 @@ func (l *Lease) unsaved(err error) error {
 
 // Finish ends a run. In one step the store saves r with its Value, Attempt, Done and
 // Retain, and frees the key. Finish saves r if the lease is still held. It also saves r
-// if the lease was lost, or was released by Release or Locker.Close, unless another run
-// of the key has begun or saved since then. It is safe to call with a canceled or nil
-// ctx, and has the time limit of Release.
+// after a loss, Release or Locker.Close, unless another run of the key has begun or
+// saved since then. It is safe to call with a canceled or nil ctx, and has the time
+// limit of Release.
 //
 // Finish saves nothing and fails with ErrLost after Withdraw, and if another run has
 // begun or saved. It also does so if the lease is no longer held and the record has
@@ -191,16 +191,16 @@ func (l *Lease) FinishLong(ctx context.Context, r, instead store.Record) error {
 }
 
 // Withdraw releases the lease of a run whose work has not begun. In the same step the
-// store undoes the run: the run does not count as an attempt, and the store has the
-// record that Begin found. Withdraw has the time limit of Release. A second call
+// store undoes the run. The run then does not count as an attempt, and the store has
+// the record that Begin found. Withdraw has the time limit of Release. A second call
 // returns the result of the first.
 //
 // Withdraw fails like Release, and with ErrLost after Finish. Even if the lease is no
 // longer held, the run is undone, unless another run has begun since then. After
-// ErrUnavailable the undo continues in the background, as it does if only this process
-// no longer trusts the lease. The undo does not continue if the lease had been released
-// before. Withdraw fails with ErrInvalid, and does nothing, for a lease that is not of
-// Begin.
+// ErrUnavailable the undo continues in the background. It also does so if only this
+// process no longer trusts the lease. The undo does not continue if the lease had been
+// released before. Withdraw fails with ErrInvalid, and does nothing, for a lease that
+// is not of Begin.
 func (l *Lease) Withdraw(ctx context.Context) error {
 	return l.settle(ctx, "withdraw", nil, nil, true)
 }

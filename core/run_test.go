@@ -11,8 +11,6 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// begun returns the record with which a run begins. finished returns the record of a
-// finished run.
 func begun() store.Record { return store.Record{Value: []byte("begun"), Retain: time.Hour} }
 
 func finished(value string, attempt int) store.Record {
@@ -33,7 +31,6 @@ func begin(t *testing.T, l *core.Locker, key string, attempt int, opts ...core.A
 	return lease
 }
 
-// wantAnswer fails the test unless Begin returns the answer value.
 func wantAnswer(t *testing.T, l *core.Locker, key, value string, opts ...core.AcquireOption) {
 	t.Helper()
 	lease, r, err := l.Begin(t.Context(), key, begun(), opts...)
@@ -120,7 +117,7 @@ func TestRun(t *testing.T) {
 		release(t, lease)
 	})
 	// A run that has lost its lease does not overwrite the answer of the next run.
-	sim(t, "successor's answer", func(t *testing.T) {
+	sim(t, "answer of the successor", func(t *testing.T) {
 		l, store := setup(t)
 		lease := begin(t, l, "pay:1", 1, core.NoRenew(), core.TTL(time.Second))
 		time.Sleep(2 * time.Second)
@@ -133,8 +130,8 @@ func TestRun(t *testing.T) {
 		wantErr(t, lease.Finish(t.Context(), finished("later", 1)), core.ErrLost)
 		wantAnswer(t, l, "pay:1", "receipt")
 	})
-	// The answer of a run whose lease is lost only in this process is saved if the
-	// store still has the hold.
+	// If the lease of a run is lost only in this process, the store still has the hold.
+	// The answer of the run is then saved.
 	sim(t, "lost in this process only", func(t *testing.T) {
 		l, store := setup(t)
 		lease := begin(t, l, "pay:1", 1, core.TTL(time.Minute))

@@ -12,16 +12,15 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// scripted is a store between the engine and an inner store. It records every call. If
-// a test has set a fault for a kind of call, the fault decides what happens to the
-// call.
+// scripted is a store between the engine and an inner store. It records every call. A
+// test can set a fault for a kind of call. The fault then executes these calls.
 type scripted struct {
 	inner core.Store
 
 	mu      sync.Mutex
 	calls   []call
 	faults  map[op]fault
-	watch   func(ctx context.Context, n int) (<-chan struct{}, error) // replaces the Watch of the inner store
+	watch   func(ctx context.Context, n int) (<-chan struct{}, error) // replaces inner.Watch
 	running int                                                       // calls in flight
 	most    int                                                       // the maximum of running
 }
@@ -41,9 +40,9 @@ type call struct {
 	claims []store.Claim
 }
 
-// fault executes one call of the engine, and returns the error for the engine. It
-// decides whether and when to call do, which calls the inner store. n is the number of
-// the call since the fault was set, counted from 1.
+// fault executes one call of the engine, and returns the error for the engine. It may
+// call do, which calls the inner store. n is the number of the call since the fault was
+// set, counted from 1.
 type fault func(ctx context.Context, n int, do func() error) error
 
 var errBroken = errors.New("connection broken")
@@ -97,7 +96,6 @@ func (s *scripted) end() {
 	s.running--
 }
 
-// sent returns the recorded calls of kind o.
 func (s *scripted) sent(o op) []call {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,7 +120,6 @@ func (s *scripted) count(ops ...op) int {
 	return n
 }
 
-// atMost returns the maximum number of calls in flight at once.
 func (s *scripted) atMost() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -202,8 +199,6 @@ func (s *scripted) Watch(ctx context.Context, c store.Claim) (<-chan struct{}, e
 // blind is a store that cannot wake waiters.
 type blind struct{ core.Store }
 
-// The faults.
-
 // loseRequest is the fault of a request that does not reach the store and fails.
 func loseRequest(context.Context, int, func() error) error { return errBroken }
 
@@ -220,7 +215,7 @@ func refuse(context.Context, int, func() error) error {
 
 // hang is the fault of a request that does not reach the store, and whose reply never
 // comes. It blocks until the context is done, and returns an error with the context's
-// cause, as a careless client does.
+// cause.
 func hang(ctx context.Context, _ int, _ func() error) error {
 	<-ctx.Done()
 	return fmt.Errorf("gave up waiting for the server: %w", context.Cause(ctx))

@@ -12,12 +12,12 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/proof/tally"
 )
 
 // farTrip is the duration of a round trip to the store in the tests of this file.
 const farTrip = 15 * time.Millisecond
 
-// far makes every call to the store take farTrip.
 func far(s *scripted) { s.setAll(slow(farTrip/2, farTrip-farTrip/2)) }
 
 // together acquires n leases of order:1 at the same time.
@@ -40,7 +40,6 @@ func together(t *testing.T, l *core.Locker, n int, o ...core.AcquireOption) []*c
 	return leases
 }
 
-// releaseAll releases leases at the same time.
 func releaseAll(t *testing.T, leases []*core.Lease) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -91,10 +90,11 @@ func TestSideBySide(t *testing.T) {
 	sim(t, "one key against own keys", func(t *testing.T) {
 		l, s := setup(t)
 		far(s)
+		length := time.Duration(tally.AllTrials(10)) * 300 * time.Millisecond
 		cycles := func(key func(i int) string) int64 {
 			var n atomic.Int64
 			var wg sync.WaitGroup
-			end := time.Now().Add(3 * time.Second)
+			end := time.Now().Add(length)
 			for i := range 48 {
 				wg.Go(func() {
 					for time.Now().Before(end) {
@@ -234,7 +234,7 @@ func TestSideBySide_Busy(t *testing.T) {
 		"readers": {core.Shared(), 1 + 16 + 3},
 		"permits": {core.Permits(1, 64), 1 + 2 + 3},
 	} {
-		sim(t, "one head asks after it, "+name, func(t *testing.T) {
+		sim(t, "one head asks after it "+name, func(t *testing.T) {
 			watcher := new(recorder)
 			l, s := setup(t, core.WithObserver(watcher))
 			far(s)
@@ -506,8 +506,8 @@ func TestSideBySide_Faults(t *testing.T) {
 			t.Errorf("free after %v", d)
 		}
 	})
-	// If a caller beside the head finds that the server is known to be down, the
-	// callers behind get the same error.
+	// If a caller beside the head gets the error of a known outage, the callers behind
+	// get the same error.
 	sim(t, "outage seen beside the head", func(t *testing.T) {
 		l, s := setup(t)
 		type role struct{}
@@ -558,7 +558,7 @@ func TestSideBySide_Faults(t *testing.T) {
 		}
 	})
 	// Only the head gets a place in the store's list.
-	sim(t, "places are the head's", func(t *testing.T) {
+	sim(t, "places of the head", func(t *testing.T) {
 		l, s := setup(t)
 		far(s)
 		leases := together(t, l, 32, core.Shared(), core.Fair())

@@ -112,7 +112,7 @@ func TestSnapshot(t *testing.T) {
 		wantSnapshot(t, l, 0)
 	})
 	// Claims that are released in the background count until the store has answered.
-	sim(t, "clean-ups", func(t *testing.T) {
+	sim(t, "claims in clean-up", func(t *testing.T) {
 		l, store := setup(t)
 		leases := []*core.Lease{acquire(t, t.Context(), l, "order:1"), acquire(t, t.Context(), l, "order:2")}
 		store.set(loseRequest, opRelease)
@@ -188,7 +188,6 @@ func TestSnapshotOfManyNames(t *testing.T) {
 // TestSnapshot_Constant is not parallel, because it counts the allocations of the
 // whole program.
 func TestSnapshot_Constant(t *testing.T) {
-	// A snapshot has the same cost for one lease of a name and for thousands.
 	t.Run("same cost for thousands", func(t *testing.T) {
 		l := newLocker(t, memstore.New())
 		var leases []*core.Lease

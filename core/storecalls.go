@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
+	"github.com/lockkit/lockkit/core/internal/words"
 	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/retry"
 )
@@ -47,7 +48,7 @@ type lateError struct{ limit, ttl time.Duration }
 func (e *lateError) Error() string {
 	text := fmt.Sprintf("no answer within %d ms", e.limit.Milliseconds())
 	if e.limit == budget(e.ttl) && e.limit < budget(maxTTL) {
-		text += fmt.Sprintf(", the limit of a call where the TTL is %v (a longer TTL raises it)", e.ttl)
+		text += fmt.Sprintf(", the limit of a call where the TTL is %s (a longer TTL raises it)", words.Duration(e.ttl))
 	}
 	return text
 }
@@ -88,15 +89,13 @@ type releasing struct {
 func (c *releasing) save(r, instead *store.Record) { c.Record, c.instead = r, instead }
 
 // release releases c at the store. settled reports whether c is released, or the store
-// has answered that it no longer has c. assumed reports that the store no longer has c,
-// and that an earlier attempt had an unknown outcome. That attempt has then probably
-// released c.
+// has answered that it no longer has c. For a claim without a record, assumed reports
+// that the store no longer has c after an attempt with an unknown outcome. That attempt
+// has then probably released c.
 //
-// A store can refuse a long value by closing the connection. So a long value is not
-// sent again after an unknown outcome. The substitute (c.instead), if it is set, then
-// replaces the record in c. If the store saves the substitute, or no longer accepts a
-// record of this run, the claim is settled. The error has the reason why the long value
-// may not be stored.
+// A store can refuse a long value by closing the connection. So after an unknown
+// outcome the substitute (c.instead), if it is set, replaces a record with a long
+// value. The error then has the reason why the long value may not be stored.
 func (cs *storeCalls) release(c *releasing, until time.Time) (assumed, settled bool, err error) {
 	unknown := false
 	var unsaved error // the error because of which the record was replaced
@@ -126,15 +125,12 @@ func (cs *storeCalls) release(c *releasing, until time.Time) (assumed, settled b
 	return assumed, settled, err
 }
 
-// longValue is the length in bytes above which a value is not sent again, see
-// FinishLong. It is below the limit of Redis (proto-max-bulk-len), which is at least 1
-// MiB.
+// longValue is the length in bytes above which a value counts as long, see FinishLong.
+// It is below the limit of Redis (proto-max-bulk-len), which is at least 1 MiB.
 const longValue = 512 << 10
 
 func isLong(r *store.Record) bool { return r != nil && len(r.Value) > longValue }
 
-// shorten replaces the record by the substitute if c has both, and reports whether it
-// did.
 func (c *releasing) shorten() bool {
 	if c.Record == nil || c.instead == nil {
 		return false
@@ -161,8 +157,8 @@ func (cs *storeCalls) persist(ttl time.Duration, until time.Time, call func(ctx 
 
 // says reports whether err, the error of a call to a store under ctx, matches sentinel
 // as an answer of the store. A store may return the cause of a done ctx, which is not
-// an answer. The cause can be any error, even an error of this package: errgroup
-// cancels its context with the first error of its functions.
+// an answer. The cause can be any error, even an error of this package. For example,
+// errgroup cancels its context with the first error of its functions.
 func says(ctx context.Context, err, sentinel error) bool {
 	return errors.Is(err, sentinel) && !errors.Is(context.Cause(ctx), sentinel)
 }

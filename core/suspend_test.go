@@ -19,7 +19,7 @@ import (
 )
 
 // laptop returns a Locker on a machine that can be suspended. The function suspend adds
-// to the total time of suspensions that the Locker reads. It moves neither the
+// to the total time of suspensions that the Locker reads. suspend moves neither the
 // monotonic clock nor the store's clock.
 func laptop(t *testing.T, o ...core.Option) (l *core.Locker, store *scripted, suspend func(time.Duration)) {
 	t.Helper()
@@ -42,7 +42,7 @@ func TestSuspension(t *testing.T) {
 		"shortest TTL": opts(core.TTL(100 * time.Millisecond)),
 		"ten minutes":  opts(core.TTL(10 * time.Minute)),
 	} {
-		sim(t, name+", first check", func(t *testing.T) {
+		sim(t, name+" with first check", func(t *testing.T) {
 			l, store, suspend := laptop(t)
 			lease := acquire(t, t.Context(), l, "order:1", o...)
 			time.Sleep(50 * time.Millisecond)
@@ -58,7 +58,7 @@ func TestSuspension(t *testing.T) {
 			wantErr(t, lease.Extend(t.Context(), time.Hour), core.ErrLost)
 			wantErr(t, lease.Release(t.Context()), core.ErrLost)
 		})
-		sim(t, name+", without a check", func(t *testing.T) {
+		sim(t, name+" without a check", func(t *testing.T) {
 			l, _, suspend := laptop(t)
 			lease := acquire(t, t.Context(), l, "order:1", o...)
 			time.Sleep(40 * time.Millisecond)
@@ -130,8 +130,8 @@ func TestSuspension(t *testing.T) {
 		}
 		wantErr(t, lease.Release(t.Context()), core.ErrLost)
 	})
-	// If the machine was suspended during a request and the grant is no longer trusted,
-	// the claim is sent again.
+	// If the grant is no longer trusted after a suspension during the request, the
+	// claim is sent again.
 	sim(t, "suspended during a grant", func(t *testing.T) {
 		l, store, suspend := laptop(t)
 		store.set(first(1, func(_ context.Context, _ int, do func() error) error {
@@ -146,9 +146,9 @@ func TestSuspension(t *testing.T) {
 		}
 		release(t, lease)
 	})
-	// A suspension that is shorter than the lease makes the deadline earlier by the
-	// same time, until the next extension.
-	sim(t, "nap", func(t *testing.T) {
+	// A suspension shorter than the lease makes the deadline earlier by the same time,
+	// until the next extension.
+	sim(t, "nap moves the deadline", func(t *testing.T) {
 		l, store, suspend := laptop(t)
 		lease := acquire(t, t.Context(), l, "order:1")
 		before := lease.Deadline()
@@ -199,7 +199,6 @@ func TestSuspension(t *testing.T) {
 			}
 		}
 	})
-	// With the clocks of this machine, a lease is held and extended.
 	t.Run("this machine in real time", func(t *testing.T) {
 		t.Parallel()
 		extended := make(chan struct{})
@@ -253,8 +252,8 @@ func strips(t *testing.T, name string, source any) (found []string) {
 // TestMonotonicTime covers hazard 3 of PROOF.md.
 func TestMonotonicTime(t *testing.T) {
 	t.Parallel()
-	// The engine never strips the monotonic reading from a time.
-	t.Run("engine", func(t *testing.T) {
+	// The engine uses the selectors of wallClock only in the clock package.
+	t.Run("engine without wall clock", func(t *testing.T) {
 		t.Parallel()
 		files, err := filepath.Glob("*.go")
 		inner, _ := filepath.Glob("internal/*/*.go")
@@ -273,8 +272,7 @@ func TestMonotonicTime(t *testing.T) {
 			}
 			seen := 0
 			for _, use := range strips(t, f, source) {
-				// The clock package compares the wall clock with the monotonic clock,
-				// in one place.
+				// The clock package compares the wall clock with the monotonic clock.
 				if f == filepath.Join("internal", "clock", "clock.go") && use == "UnixNano" && seen == 0 {
 					seen++
 					continue

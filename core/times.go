@@ -24,9 +24,9 @@ func trust(valid time.Duration) time.Duration {
 }
 
 // budget returns the time limit of one call to the store for a claim with this TTL. The
-// limit is short compared with the TTL, so that several attempts fit into the TTL. A
-// store's own limit (store.Prompt) that is not longer replaces it, see bounded: with
-// Redis that limit is 2 s, and so applies from a TTL of 12 s on.
+// limit is short compared with the TTL, so that several attempts fit into the TTL. If a
+// store's own limit (store.Prompt) is not longer, it replaces this limit, see bounded.
+// The limit of redisstore is 2 s, and so applies from a TTL of 12 s on.
 func budget(ttl time.Duration) time.Duration {
 	return min(max(ttl/6, 20*time.Millisecond), 2*time.Second)
 }
@@ -37,9 +37,9 @@ const lengthenAfter = 10 * time.Millisecond
 
 // Waiting for a busy key.
 const (
-	// A waiter with a watch also asks every pollEvery, because a wake-up can be lost.
-	// Many waiters together ask about pollShare times a second, because it is enough
-	// that one waiter finds the key free. Each waiter nevertheless asks at least every
+	// pollEvery paces the requests of a waiter with a watch, because a wake-up can be
+	// lost. Many waiters together ask about pollShare times a second, because one waiter
+	// that finds the key free is enough. Each waiter nevertheless asks at least every
 	// pollMax, plus a tenth.
 	pollEvery = 2 * time.Second
 	pollShare = 20
@@ -47,18 +47,18 @@ const (
 	// earlyLimit bounds the time to open a watch before the first request of a lone
 	// caller. It is short, because the key may be free.
 	earlyLimit = 50 * time.Millisecond
-	// A waiter asks when the holder's time has passed, but waits at least endMargin,
-	// because a request that comes too early has to be repeated. The requests of
-	// several waiters are spread over endSpread.
+	// endMargin is the minimum wait of a waiter that asks when the holder's time has
+	// passed. A request that comes too early has to be repeated. The requests of several
+	// waiters are spread over endSpread.
 	endMargin = 10 * time.Millisecond
 	endSpread = 5 * time.Millisecond
-	// If the hold of a busy key is younger than freshTime, the key changes hands
-	// continuously. freshTime is several times the length of a turn, passTime.
+	// freshTime is the age below which the hold of a busy key shows that the key changes
+	// hands continuously. It is several times the length of a turn, passTime.
 	freshTime = 50 * time.Millisecond
 )
 
 // besideReaders is the number of further readers that may ask at the same time after
-// each grant to a reader.
+// each grant to an unfair reader.
 const besideReaders = 16
 
 // mostInFront bounds the number of callers of a key that ask at the same time. In some
@@ -84,8 +84,8 @@ const (
 	// withdrawLimit bounds the wait for the withdrawal of a claim whose acquire gave up
 	// on a busy key.
 	withdrawLimit = 500 * time.Millisecond
-	// closeLimit bounds the wait of Close after its ctx is done and the leases are
-	// released, for acquires in flight and for background work.
+	// closeLimit bounds the wait of Close for acquires in flight and for background
+	// work. It counts from the release of the leases, after ctx is done.
 	closeLimit = 2 * time.Second
 )
 
@@ -101,14 +101,13 @@ const (
 	// which grants the claim when it continues.
 	cleanUpLeast = time.Minute
 	// cleanUpRun is the minimum time for a run that has to be saved or undone. A run
-	// that is neither saved nor undone counts as a run that died, as long as its record
-	// is retained.
+	// that is neither saved nor undone counts as an attempt, as long as its record is
+	// retained.
 	cleanUpRun = 10 * time.Minute
 )
 
 // slack returns the time by which a hold of this validity may be extended early, so
-// that it shares a call with other holds. If the validity is 30 s or more, slack is
-// half a second.
+// that it shares a call with other holds.
 func slack(valid time.Duration) time.Duration { return min(valid/60, time.Second/2) }
 
 // raisePause returns the pause after which extendAll doubles the number of calls. ttl

@@ -4,10 +4,10 @@ import "time"
 
 // turns makes a process share its keys with other processes if waiters cannot be woken,
 // as with plain keys. The waiters of other processes then poll. A process that asked at
-// once after each of its releases would find the key free every time. The polling
-// waiters would find the key taken for seconds. So a process uses a key in turns if
-// other processes want the key. After each turn it waits for a step, the first pause of
-// its retry policy, before it asks again.
+// once after each of its releases would usually find the key free, and the polling
+// waiters would find it taken. So a process uses a key in turns if other processes want
+// the key. After each turn it waits for a step, the first pause of its retry policy,
+// before it asks again.
 //
 // The map has some of the keys that other processes had recently. The mutex of waiters
 // guards the map.
@@ -42,9 +42,11 @@ func (ts turns) noteGrant(key string) {
 // probably do not want the key any more, noteRelease forgets the key. Otherwise it ends
 // a turn that has lasted for passTime, and a younger turn continues with the next grant.
 func (ts turns) noteRelease(key string) {
-	t, now := ts[key], time.Now()
-	switch {
-	case t == nil:
+	t := ts[key]
+	if t == nil {
+		return
+	}
+	switch now := time.Now(); {
 	case now.After(t.rivals):
 		delete(ts, key)
 	case !t.began.IsZero() && now.Sub(t.began) >= passTime:

@@ -11,12 +11,10 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// TestUnbegunRun checks that a run does not count as an attempt if the store has begun
-// the run and no caller got it (hazards 8 and 9).
+// TestUnbegunRun checks runs that the store has begun and no caller got. They do not
+// count as attempts (hazards 8 and 9).
 func TestUnbegunRun(t *testing.T) {
 	t.Parallel()
-	// beginFails calls Begin, and fails the test unless Begin fails with the errors in
-	// want.
 	beginFails := func(t *testing.T, ctx context.Context, l *core.Locker, key string, want ...error) {
 		t.Helper()
 		lease, _, err := l.Begin(ctx, key, begun())
@@ -48,7 +46,7 @@ func TestUnbegunRun(t *testing.T) {
 	for name, f := range map[string]fault{
 		"error": loseReply, "hanging call": hangAfter, "late requests": late(7 * time.Second),
 	} {
-		sim(t, "failed begin, "+name, func(t *testing.T) {
+		sim(t, "failed begin "+name, func(t *testing.T) {
 			l, store := setup(t)
 			failedOnce(t, l, "pay:2")
 			store.set(f, opAcquire)
@@ -60,7 +58,7 @@ func TestUnbegunRun(t *testing.T) {
 			wantNext(t, l, "pay:1", "next", 1)
 			wantNext(t, l, "pay:2", "failed", 2)
 		})
-		sim(t, "canceled begin, "+name, func(t *testing.T) {
+		sim(t, "canceled begin "+name, func(t *testing.T) {
 			l, store := setup(t)
 			failedOnce(t, l, "pay:2")
 			store.set(f, opAcquire)
@@ -90,7 +88,8 @@ func TestUnbegunRun(t *testing.T) {
 				cancel()
 			}
 			time.Sleep(outage)
-			wantFree(t, store.inner, "pay:1", "pay:2") // the holds have expired, and the records still exist
+			// The holds have expired, and the records still exist.
+			wantFree(t, store.inner, "pay:1", "pay:2")
 			store.setAll(nil)
 			time.Sleep(5 * time.Second)
 			wantNext(t, l, "pay:1", "next", 1)
@@ -264,7 +263,7 @@ func TestWithdraw(t *testing.T) {
 	})
 	// A repeated request to begin a run does not begin the run again if it arrives
 	// after Withdraw.
-	sim(t, "stragglers", func(t *testing.T) {
+	sim(t, "stragglers after Withdraw", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(first(1, late(2*time.Second)), opAcquire)
 		lease := begin(t, l, "pay:1", 1)
@@ -275,7 +274,6 @@ func TestWithdraw(t *testing.T) {
 		wantFree(t, store.inner, "pay:1")
 		begin(t, l, "pay:1", 1).Release(t.Context())
 	})
-	// Withdraw refuses a lease without a run.
 	sim(t, "lease without a run", func(t *testing.T) {
 		l, _ := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1")

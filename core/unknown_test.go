@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/proof/tally"
 )
 
 // TestUnknownOutcome covers hazards 7, 8 and 9 of PROOF.md.
@@ -20,7 +21,7 @@ func TestUnknownOutcome(t *testing.T) {
 		"error": loseReply, "hanging call": hangAfter, "lost request": loseRequest,
 		"late request": late(7 * time.Second),
 	} {
-		sim(t, "asked again, "+name, func(t *testing.T) {
+		sim(t, "asked again "+name, func(t *testing.T) {
 			l, store := setup(t)
 			for faults := range 3 {
 				store.forget()
@@ -46,7 +47,7 @@ func TestUnknownOutcome(t *testing.T) {
 	// after that.
 	sim(t, "canceled while the store hangs", func(t *testing.T) {
 		for name, f := range map[string]fault{"hang": hang, "hang after": hangAfter, "late": late(50 * time.Millisecond)} {
-			for range 50 {
+			for range tally.AllTrials(50) {
 				seen := &recorder{}
 				l, store := setup(t, core.WithObserver(seen))
 				store.set(f, opAcquire)
@@ -71,7 +72,7 @@ func TestUnknownOutcome(t *testing.T) {
 		"busy": &core.BusyError{Name: "other"}, "lost": core.ErrLost, "invalid": core.ErrInvalid,
 		"unsupported": core.ErrUnsupported, "unavailable": core.ErrUnavailable, "closed": core.ErrClosed,
 	} {
-		sim(t, "cause of ctx: "+name, func(t *testing.T) {
+		sim(t, "cause of context "+name, func(t *testing.T) {
 			l, store := setup(t)
 			store.set(hangAfter, opAcquire) // which returns the context's cause
 			ctx, cancel := context.WithCancelCause(t.Context())
@@ -82,10 +83,9 @@ func TestUnknownOutcome(t *testing.T) {
 			wantFree(t, store.inner, "order:1")
 		})
 	}
-	// A claim of unknown outcome is released soon after the store answers again.
 	sim(t, "store answers again", func(t *testing.T) {
 		for _, ttl := range []time.Duration{time.Second, 30 * time.Second} {
-			for range 50 {
+			for range tally.AllTrials(50) {
 				l, store := setup(t)
 				store.set(hangAfter, opAcquire)
 				store.set(hang, opRelease)
@@ -104,14 +104,13 @@ func TestUnknownOutcome(t *testing.T) {
 			}
 		}
 	})
-	// Thousands of claims of unknown outcome are released soon after the store answers
-	// again.
 	sim(t, "thousands of claims", func(t *testing.T) {
+		claims := tally.AllTrials(2000)
 		l, store := setup(t)
 		store.set(hangAfter, opAcquire)
 		store.set(hang, opRelease)
 		var wg sync.WaitGroup
-		for i := range 2000 {
+		for i := range claims {
 			wg.Go(func() {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
@@ -123,7 +122,7 @@ func TestUnknownOutcome(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		store.setAll(slow(time.Millisecond, time.Millisecond))
 		time.Sleep(2700 * time.Millisecond) // one hanging attempt of two seconds
-		for i := range 2000 {
+		for i := range claims {
 			wantFree(t, store.inner, fmt.Sprint("order:", i))
 		}
 	})
@@ -182,7 +181,7 @@ func TestUnknownOutcome(t *testing.T) {
 	for name, answer := range map[string]error{
 		"busy": core.ErrBusy, "unsupported": core.ErrUnsupported, "invalid": core.ErrInvalid, "lost": core.ErrLost,
 	} {
-		sim(t, "final answer: "+name, func(t *testing.T) {
+		sim(t, "final answer "+name, func(t *testing.T) {
 			l, store := setup(t)
 			store.set(func(context.Context, int, func() error) error { return answer }, opAcquire)
 			_, err := l.TryAcquire(t.Context(), "order:1")
@@ -199,10 +198,9 @@ func TestUnknownOutcome(t *testing.T) {
 			}
 		})
 	}
-	// Requests of an acquire that arrive after the release of its lease are refused,
-	// however late they arrive.
+	// Requests of an acquire that arrive after the release of its lease are refused.
 	sim(t, "attempts after the release", func(t *testing.T) {
-		for i := range 300 {
+		for i := range tally.AllTrials(300) {
 			l, store := setup(t)
 			store.set(func(ctx context.Context, n int, do func() error) error {
 				if n < 3 {
@@ -221,10 +219,9 @@ func TestUnknownOutcome(t *testing.T) {
 			}
 		}
 	})
-	// Requests that arrive after the clean-up of their claim are refused, however late
-	// they arrive.
+	// Requests that arrive after the clean-up of their claim are refused.
 	sim(t, "attempts after the clean-up", func(t *testing.T) {
-		for i := range 300 {
+		for i := range tally.AllTrials(300) {
 			l, store := setup(t)
 			store.set(late(rand.N(3*time.Second)), opAcquire)
 			store.set(jitter(100*time.Millisecond), opRelease)
@@ -273,7 +270,7 @@ func TestAnswerAfterUnanswered(t *testing.T) {
 			return err
 		}
 		for class, answer := range map[string]error{"unsupported": core.ErrUnsupported, "invalid": core.ErrInvalid} {
-			sim(t, name+", then "+class, func(t *testing.T) {
+			sim(t, name+" then "+class, func(t *testing.T) {
 				l, store := setup(t)
 				err := acquireDone(t, l, store, fmt.Errorf("memstore: acquire: %w", answer))
 				wantErr(t, err, answer)
@@ -283,7 +280,7 @@ func TestAnswerAfterUnanswered(t *testing.T) {
 			})
 		}
 		// No hold was granted, so none can be lost.
-		sim(t, name+", then lost", func(t *testing.T) {
+		sim(t, name+" then lost", func(t *testing.T) {
 			l, store := setup(t)
 			err := acquireDone(t, l, store, core.ErrLost)
 			wantErr(t, err, core.ErrUnavailable)

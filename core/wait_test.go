@@ -152,12 +152,12 @@ func TestWaitingContext(t *testing.T) {
 		wantErr(t, err, core.ErrBusy, errBored, context.Canceled)
 	})
 	for name, cause := range map[string]error{
-		"":                 nil,
-		": a reason":       errBored,
-		": lost lease":     core.ErrLost,
-		": failed acquire": core.ErrUnavailable,
-		": busy key":       &core.BusyError{Name: "other"},
-		": closed Locker":  core.ErrClosed,
+		"":                     nil,
+		" with a reason":       errBored,
+		" with lost lease":     core.ErrLost,
+		" with failed acquire": core.ErrUnavailable,
+		" with busy key":       &core.BusyError{Name: "other"},
+		" with closed Locker":  core.ErrClosed,
 	} {
 		sim(t, "done context"+name, func(t *testing.T) {
 			l, store := setup(t)
@@ -244,7 +244,7 @@ func TestWait_KeptKey(t *testing.T) {
 		})
 	}
 	for _, revoked := range []bool{false, true} {
-		sim(t, fmt.Sprintf("holder does not renew, revoked %t", revoked), func(t *testing.T) {
+		sim(t, fmt.Sprintf("holder without renewal revoked %t", revoked), func(t *testing.T) {
 			store := memstore.New()
 			start := time.Now()
 			holder := acquire(t, t.Context(), newLocker(t, store), "order:1", core.NoRenew(), core.TTL(2500*time.Millisecond))
@@ -265,7 +265,6 @@ func TestWait_KeptKey(t *testing.T) {
 	}
 }
 
-// unreached returns a function that fails the test if it runs.
 func unreached(t *testing.T) func(context.Context) error {
 	return func(context.Context) error {
 		t.Error("fn ran")
@@ -273,7 +272,6 @@ func unreached(t *testing.T) func(context.Context) error {
 	}
 }
 
-// every100ms is a policy with equal pauses.
 var every100ms = retry.Policy{Initial: 100 * time.Millisecond, Max: 100 * time.Millisecond}
 
 // TestPolling covers hazard 40 of PROOF.md.
@@ -301,13 +299,14 @@ func TestPolling(t *testing.T) {
 		}
 		release(t, holder)
 	})
-	// Only a fair claim has a place in the list of a store that cannot wake, so only its
-	// error has the number of waiters.
+	// Only a fair claim has a place in the list of a store that cannot wake waiters. So
+	// only its error has the number of waiters.
 	for _, fair := range []bool{false, true} {
-		sim(t, fmt.Sprintf("number of waiters, fair %v", fair), func(t *testing.T) {
+		sim(t, fmt.Sprintf("number of waiters fair %v", fair), func(t *testing.T) {
 			opts, least, most := []core.AcquireOption{core.Wait(time.Minute)}, 0, 0
 			if fair {
-				opts, least, most = append(opts, core.Fair()), 2, 8 // four claims, to a factor of two
+				// There are four claims, to a factor of two.
+				opts, least, most = append(opts, core.Fair()), 2, 8
 			}
 			store := newScripted(blind{memstore.New()})
 			holder := acquire(t, t.Context(), newLocker(t, store.inner), "order:1")
@@ -358,8 +357,8 @@ func TestPolling(t *testing.T) {
 		}
 		release(t, holder)
 	})
-	// After the death of the holder's process, a waiter gets the key as soon as the
-	// hold expires.
+	// After the death of the holder's process, a waiter gets the key soon after the
+	// hold has expired.
 	sim(t, "holder dies", func(t *testing.T) {
 		for i := range 100 {
 			l, store := setup(t)

@@ -38,42 +38,40 @@ import (
 //
 // passOn, unpark, holdEnded and park are in passing.go.
 //
-// The diagram omits one case: a waiter that steps back after it has become the head
+// The diagram omits one case. A waiter that steps back after it has become the head
 // asks again as the head.
 //
 // In each state, leave removes a waiter whose acquire has a hold, has failed or gave
 // up. If a hold was given to this waiter and not taken, the hold goes to the next
 // waiter or is released.
 //
-// enter refuses a caller whose queue is full. While the head is parked or asleep, enter
-// also refuses a caller that does not wait for a busy key (tryOnly). refuse removes
-// waiters that are behind. Waiters with tryOnly are refused in three cases: the head is
-// parked or falls asleep, a busy answer to another waiter also applies to them, or the
-// store does not answer a waiter before them. All waiters behind are refused when the
-// server is known to be down. A refusal closes waiter.ready. The steps from behind to
-// beside or asks, and the steps from parked, close it too.
+// enter refuses a caller that would be behind if its queue or all queues together are
+// full. While the head is parked or asleep, enter also refuses a caller that does not
+// wait for a busy key (tryOnly). refuse removes waiters that are behind. Waiters with
+// tryOnly are refused in three cases: the head is parked or falls asleep, a busy answer
+// to another waiter also applies to them, or the store does not answer a waiter before
+// them. All waiters behind are refused when the server is known to be down.
 
-// queues keeps empty queues for reuse.
 var queues = sync.Pool{New: func() any { return new(queue) }}
 
 // waiters manages the queues of a Locker: one queue for each key that a caller is
 // acquiring, or whose hold can be passed on. The head of a queue asks the store. Other
-// waiters ask beside the head, which means at the same time, if there is probably room
-// for their claims.
+// waiters ask beside the head, at the same time, if there is probably room for their
+// claims.
 type waiters struct {
 	perKey, total int // limits of the waiters not in front, in one queue and in all; 0: no limit
 	now           clock.Clock
 	closing       context.Context // done when Locker.Close begins
 
-	wakeable atomic.Bool // waiters can be woken: the store is a Watcher, and the last watch has not failed
+	wakeable atomic.Bool // waiters can be woken: the store is a Watcher and the last watch works
 
 	mu     order.Mutex[waitersRank]
 	of     map[string]*queue
 	behind int // the number of waiters in all queues that are not in front
 
-	// contended has keys that were busy for their last lone caller, which is a caller
-	// that waits for a busy key and finds its queue empty. The next lone caller of such
-	// a key opens its watch before it asks. The map has at most mostContended keys.
+	// contended has keys that were busy for their last lone caller. A lone caller waits
+	// for a busy key and finds its queue empty. The next lone caller of such a key
+	// opens its watch before it asks. The map has at most mostContended keys.
 	contended map[string]bool
 	turns     turns
 }
@@ -103,10 +101,10 @@ type waiter struct {
 	key       string
 	tryOnly   bool              // the caller does not wait for a busy key
 	front     bool              // is the head, or asks beside the head
-	beside    bool              // asks once, without a watch or a place at the store: there is probably room
+	beside    bool              // asks once, without a watch or a place: there is probably room
 	wide      bool              // a grant to this waiter shows that there is room for many more
 	contended bool              // found the queue empty, but the key is probably busy
-	refused   bool              // the store answered busy; set for the head and for a tryOnly waiter
+	refused   bool              // the store answered busy; set for the head and a tryOnly waiter
 	slept     bool              // has been asleep at least once
 	number    int               // the value of queue.arrivals at its arrival
 	asked     int               // the value of queue.arrivals before its last request
@@ -131,9 +129,12 @@ type waiter struct {
 
 func (ws *waiters) init(perKey, total int, wakes bool, now clock.Clock, closing context.Context) {
 	ws.perKey, ws.total, ws.now, ws.closing = perKey, total, now, closing
-	ws.wakeable.Store(wakes)
+	ws.setWakeable(wakes)
 	ws.of, ws.contended, ws.turns = make(map[string]*queue), make(map[string]bool), make(turns)
 }
+
+// setWakeable sets whether waiters can be woken.
+func (ws *waiters) setWakeable(wakes bool) { ws.wakeable.Store(wakes) }
 
 func (q *queue) head() *waiter { return q.line.First() }
 
@@ -166,7 +167,6 @@ func (ws *waiters) toFront(q *queue, w *waiter) {
 	ws.behind--
 }
 
-// toBack reverses toFront.
 func (ws *waiters) toBack(q *queue, w *waiter) {
 	w.front = false
 	q.front--
@@ -305,7 +305,6 @@ func (ws *waiters) enter(w *waiter) {
 	ws.push(q, w)
 }
 
-// dropEmpty removes q if q has no waiters and no hold.
 func (ws *waiters) dropEmpty(key string, q *queue) {
 	if q.head() != nil || q.hold != nil {
 		return
@@ -315,21 +314,11 @@ func (ws *waiters) dropEmpty(key string, q *queue) {
 	queues.Put(q)
 }
 
-// queueOf returns the queue whose hold is h, or nil.
 func (ws *waiters) queueOf(h *hold) *queue {
 	if q := ws.of[h.key]; q != nil && q.hold == h {
 		return q
 	}
 	return nil
-}
-
-// wakeToAsk makes the head ask the store. The head is a waiter that was parked, or that
-// has just become the head.
-func (q *queue) wakeToAsk() {
-	q.parked = false
-	w := q.head()
-	w.placed = make(chan struct{})
-	close(w.ready)
 }
 
 // noteContention records whether the key was busy for w, a lone caller. If the map is
@@ -387,22 +376,6 @@ func (ws *waiters) asleep(w *waiter, busy *BusyError) {
 	}
 }
 
-// takeGiven returns the hold that was passed on to w, or nil, and clears w.given.
-func (w *waiter) takeGiven() *hold {
-	h := w.given
-	w.given = nil
-	return h
-}
-
-// notePlaced lets a release continue that waits until w has asked the store. w has its
-// busy answer, or leaves the queue.
-func (w *waiter) notePlaced() {
-	if w.placed != nil {
-		close(w.placed)
-		w.placed = nil
-	}
-}
-
 // behind yields the waiters after w that are not in front. Unless all is true, it skips
 // waiters without tryOnly. The caller's loop may refuse the waiter that it visits.
 func (q *queue) behind(w *waiter, all bool) iter.Seq[*waiter] {
@@ -437,8 +410,8 @@ func (ws *waiters) refuse(q *queue, w *waiter, answer error) {
 //
 // failed is the error of a store that did not answer w, or nil. The waiters behind w
 // with tryOnly get the same error. If the server is known to be down, all waiters
-// behind w get this error. Otherwise the waiters would have the same time-out one after
-// the other.
+// behind w get this error. Without this rule, the waiters would have the same time-out
+// one after the other.
 func (ws *waiters) leave(w *waiter, h *hold, granted bool, failed error) (unused *hold) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -465,26 +438,18 @@ func (ws *waiters) leave(w *waiter, h *hold, granted bool, failed error) (unused
 	if w.ready == nil && !w.tryOnly && !w.beside {
 		ws.noteContention(w)
 	}
-	q.asleep, q.parked = nil, false
-	if h != nil && h.remaining(ws.now()) > 0 {
-		q.timed = q.timed && q.hold == h
-		q.hold = h // a lost hold is not recorded
-		ws.turns.noteGrant(w.key)
-	}
+	q.asleep = nil
+	ws.noteHold(q, h)
 	next := q.head()
 	asks := next != nil && next.front // next already asks, beside w
 	if next != nil && !asks {
 		ws.toFront(q, next)
 	}
-	switch {
-	// next does not ask yet, so next.ready is still open: only an exclusive waiter is
-	// given a hold, and no waiter asks beside an exclusive head.
-	case given != nil && next != nil && next.fits(given) && given.mayMoveOn() && ws.closing.Err() == nil:
-		next.given = given
-		close(next.ready)
-		return nil
-	case given != nil:
-		q.hold, unused = nil, given
+	if given != nil {
+		if ws.moveOn(q, given, next) {
+			return nil
+		}
+		unused = given
 	}
 	if next != nil && !asks && !ws.park(q) {
 		next.beside = q.beside > 0

@@ -34,7 +34,7 @@ func (w *watch) open(a *attempt, c *store.Claim, most time.Duration) bool {
 		w.failed(a)
 		return false
 	}
-	a.engine.waiters.wakeable.Store(true)
+	a.engine.waiters.setWakeable(true)
 	w.wakeUps, w.cancel = wakeUps, cancel
 	return true
 }
@@ -45,7 +45,7 @@ func (w *watch) failed(a *attempt) {
 	w.close()
 	w.reopen = time.Now().Add(pollEvery)
 	if a.ctx.Err() == nil {
-		a.engine.waiters.wakeable.Store(false)
+		a.engine.waiters.setWakeable(false)
 	}
 }
 
@@ -60,9 +60,10 @@ func (w *watch) close() {
 }
 
 // wakeUpWait returns the maximum time to wait for a wake-up before the next request.
-// Usually the time ends soon after the expiry of the hold, because an expiry wakes no
-// waiter. If there are many waiters, this applies only to some waiters, chosen at
-// random, and to a waiter that was woken.
+// The time is pollEvery to pollMax, by the number of waiters, plus at most a tenth. If
+// the hold expires earlier, the time ends soon after the expiry, because an expiry
+// wakes no waiter. If there are many waiters, the expiry counts only for some waiters,
+// chosen at random, and for a waiter that was woken.
 func wakeUpWait(busy *BusyError, woken bool) time.Duration {
 	d := min(max(pollEvery, time.Duration(busy.Waiting)*time.Second/pollShare), pollMax)
 	d += rand.N(d / 10)

@@ -83,7 +83,7 @@ func TestBrokenWatch(t *testing.T) {
 		}
 	})
 	// A broken watch is opened again, and then wakes its waiter.
-	sim(t, "reopened", func(t *testing.T) {
+	sim(t, "reopened watch", func(t *testing.T) {
 		l, s := setup(t)
 		inner := s.inner.(store.Watcher)
 		s.setWatch(func(ctx context.Context, n int) (<-chan struct{}, error) {
@@ -102,7 +102,6 @@ func TestBrokenWatch(t *testing.T) {
 			t.Errorf("the watch was opened %d times, want 2", n)
 		}
 	})
-	// A watch is closed when the wait ends.
 	sim(t, "closed after the waiting", func(t *testing.T) {
 		l, s := setup(t)
 		var watching context.Context
@@ -117,7 +116,7 @@ func TestBrokenWatch(t *testing.T) {
 		}
 	})
 	// A lone caller that finds the key free opens no watch.
-	sim(t, "lone caller, free key", func(t *testing.T) {
+	sim(t, "lone caller with free key", func(t *testing.T) {
 		l, store := setup(t)
 		release(t, acquire(t, t.Context(), l, "order:1"))
 		if got, want := store.count(), 2; got != want || store.count(opWatch) != 0 {
@@ -138,7 +137,8 @@ func TestBrokenWatch(t *testing.T) {
 			t.Errorf("%d questions and %d watches, want 2, one of them after the release, and 1", n, w)
 		}
 		store.forget()
-		for range 2 { // after the first caller finds the key free, the next caller expects a free key
+		// After the first caller finds the key free, the next caller expects a free key.
+		for range 2 {
 			release(t, acquire(t, t.Context(), l, "order:1"))
 		}
 		if n, w := asked(); n != 2 || w != 1 {
@@ -146,7 +146,7 @@ func TestBrokenWatch(t *testing.T) {
 		}
 	})
 	// A lone caller asks the store even if its watch failed.
-	sim(t, "lone caller, failed watch", func(t *testing.T) {
+	sim(t, "lone caller with failed watch", func(t *testing.T) {
 		l, store := setup(t)
 		served(t, l, store)
 		store.setWatch(func(ctx context.Context, _ int) (<-chan struct{}, error) {
@@ -162,7 +162,7 @@ func TestBrokenWatch(t *testing.T) {
 	})
 	// A lone caller gets a free key although its watch hangs, even if the caller's
 	// deadline is near.
-	sim(t, "lone caller, hanging watch", func(t *testing.T) {
+	sim(t, "lone caller with hanging watch", func(t *testing.T) {
 		for _, limit := range []time.Duration{100 * time.Millisecond, time.Second} {
 			l, store := setup(t)
 			for range 10 {

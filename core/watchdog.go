@@ -50,8 +50,8 @@ func (w *watchdog) init(k *keeper) {
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 }
 
-// schedule schedules the watchdog's check of h at the given time, or up to early before
-// that. The caller holds the mutex of h.
+// schedule schedules the watchdog's check of h at the given time, or at most the time
+// early before that. The caller holds the mutex of h.
 func (w *watchdog) schedule(h *hold, at time.Time, early time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -61,8 +61,8 @@ func (w *watchdog) schedule(h *hold, at time.Time, early time.Duration) {
 	w.set()
 }
 
-// remove takes h out of the queue. It does not reset the timer: one firing without a
-// due hold costs less than a reset for every lease.
+// remove takes h out of the queue. It does not reset the timer, because one firing
+// without a due hold costs less than a reset for every lease.
 func (w *watchdog) remove(h *hold) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -96,7 +96,8 @@ func (w *watchdog) fire() {
 	until := time.Since(w.epoch)
 	for {
 		at, h := w.queue.First()
-		if h == nil || at > until+h.alarm.early { // holds that are due a little later are extended too
+		// Holds that are due a little later are extended too.
+		if h == nil || at > until+h.alarm.early {
 			break
 		}
 		w.queue.Remove(h.alarm.entry)
@@ -109,7 +110,8 @@ func (w *watchdog) fire() {
 	w.set()
 	w.mu.Unlock()
 
-	now := w.keeper.now() // read after until: a hold due at the end of its trust is untrusted at now
+	// now is read after until: a hold due at the end of its trust is untrusted at now.
+	now := w.keeper.now()
 	w.extendAll(slices.DeleteFunc(holds, func(h *hold) bool { return !h.due(now, toEnd) }))
 }
 
@@ -152,8 +154,8 @@ func (w *watchdog) extendAll(holds []*hold) {
 	raise(0, firstCalls)
 }
 
-// extend extends a batch in one call. The time limit of the call is the least budget
-// and the least remaining trust of the holds.
+// extend extends a batch in one call. The time limit of the call is the least budget or
+// the least remaining trust of the holds, whichever is less.
 func (w *watchdog) extend(holds []*hold) {
 	now := w.keeper.now()
 	limit := budget(maxTTL)
@@ -174,14 +176,15 @@ func (w *watchdog) extend(holds []*hold) {
 	}
 }
 
-// needsExtension reports whether h has to be extended. h is trusted.
+// needsExtension reports whether h has to be extended. h must be trusted.
 func (w *watchdog) needsExtension(h *hold, now clock.Moment) bool {
 	lease := h.leaseNow()
 	return lease == nil || lease.extends(now) // without a lease, h is about to go to the next lease
 }
 
-// answered handles the answer x to an extension of h that began at start: it schedules
-// the next extension and notifies the lease. If h is lost or retired, it does neither.
+// answered handles the answer x to an extension of h that began at start. It schedules
+// the next extension and notifies the lease. If h is lost, retired or no longer
+// trusted, it does neither.
 func (w *watchdog) answered(h *hold, start clock.Moment, x store.Extension) {
 	if errors.Is(x.Err, ErrLost) {
 		h.lose()
@@ -191,8 +194,8 @@ func (w *watchdog) answered(h *hold, start clock.Moment, x store.Extension) {
 	if x.Err == nil {
 		pause = func(now clock.Moment) time.Duration {
 			// After Lease.Extend with a longer TTL, h.valid can be older and longer
-			// than the validity of this extension, and toExtend can return a negative
-			// pause. The validity of this extension then determines the pause.
+			// than the validity of this extension. toExtend can then return a negative
+			// pause. In that case the validity of this extension determines the pause.
 			if d := h.toExtend(now); d > 0 {
 				return d
 			}
@@ -207,7 +210,6 @@ func (w *watchdog) answered(h *hold, start clock.Moment, x store.Extension) {
 	}
 }
 
-// callEnded records that a goroutine of inFlight has returned.
 func (w *watchdog) callEnded() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -229,8 +231,8 @@ func (w *watchdog) stop(ctx context.Context) bool {
 }
 
 // afterSuspension makes all holds due at once if the machine was suspended since the
-// last check, because timers stand still during a suspension. fire then extends or
-// loses each hold.
+// last check. Timers stand still during a suspension. fire then extends or loses each
+// hold.
 func (w *watchdog) afterSuspension() {
 	now := w.keeper.now()
 	w.mu.Lock()

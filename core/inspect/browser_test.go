@@ -51,8 +51,8 @@ func openSite(t *testing.T, b *testserver.Browser, page http.Handler) *site {
 	return s
 }
 
-// calm checks the conditions that apply to every page, and takes a screenshot with this
-// name.
+// calm checks the conditions that apply to every page. If the variable screens is set,
+// calm writes screenshots with this name.
 func (s *site) calm(name string) {
 	s.t.Helper()
 	if said := s.Complaints(); len(said) > 0 {
@@ -149,7 +149,7 @@ func TestBrowser(t *testing.T) {
 		t.Fatal(err)
 	}
 	long := core.Key("order", "4711", "<script>document.title='x'</script>", strings.Repeat("long", 90))
-	take(t, st, claim(long))
+	take(t, st, lasting(long))
 	for i, c := range []core.Card{
 		{Process: lease.Owner()[:8], Service: "payments", Version: "1.4.2", Host: "node-7.example.com", PID: 4711, Start: time.Now().Add(-3 * time.Hour), Entries: []store.CardEntry{
 			{Name: "order", Hold: lease.ID(), Key: "order:4711", Mode: "exclusive", Trace: "4bf92f3577b34da6a3ce929d0e0e4736", For: 97 * time.Second},
@@ -207,7 +207,7 @@ func TestBrowser(t *testing.T) {
 		t.Errorf("a frame is refused with %q", said)
 	}
 	browser.Click("button")
-	operator.wantText("the form of another site", "A form of another site is not taken")
+	operator.wantText("the form of another site", "A form from another site was refused")
 	browser.Complaints() // discards the message about the status
 	if len(entries) != 0 || lease.Context().Err() != nil {
 		t.Fatalf("another site has changed something: %v", entries)
@@ -220,7 +220,7 @@ func TestBrowser(t *testing.T) {
 	operator.calm("confirm")
 	operator.Click(".buttons form[action='?view=lock'] button")
 	operator.Click("form[action='?view=revoke'] button")
-	operator.wantText("after the revoke", "Revoked.", "kept after a revoke")
+	operator.wantText("after the revoke", "Revoked.", "rest of a revoked hold")
 	operator.calm("revoked")
 	if len(entries) != 1 || entries[0].Action != inspect.RevokeHold || entries[0].Hold != lease.ID() {
 		t.Errorf("the audit has %+v", entries)
@@ -236,7 +236,7 @@ func TestBrowser(t *testing.T) {
 	operator.Click(".find button")
 	operator.Click("form[action='?view=release'] button")
 	operator.Click(".buttons form[action='?view=release'] button")
-	operator.wantText("after the release", "Released.", "Nobody holds it")
+	operator.wantText("after the release", "Released.", "No process holds this lock")
 	operator.calm("released")
 	if len(entries) != 2 || entries[1].Action != inspect.ReleaseNow || entries[1].Key != long {
 		t.Errorf("the audit has %+v", entries)
@@ -262,7 +262,7 @@ func TestBrowser(t *testing.T) {
 			}
 			s.Click("main > section > form button")
 		}
-		s.wantText("the last page", "This was the last page")
+		s.wantText("the last page", "This is the last page")
 		if said := s.Complaints(); len(said) > 0 {
 			t.Errorf("the browser complains: %q", said)
 		}

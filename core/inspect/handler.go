@@ -54,8 +54,8 @@ type HandlerOption func(*handler)
 // is refused. The returned operator's name is passed to Audit. By default every caller
 // is allowed View and no other action, so mount a Handler behind a login.
 //
-// A request calls f for View first. It also calls f for the other actions to decide
-// which buttons to show, so f should be quick. f must be safe for concurrent use. The
+// A request calls f for View first. It also calls f for the other actions, to choose
+// the buttons of the page. So f should be quick. f must be safe for concurrent use. The
 // text of f's error is not shown. f must find the user in the request, because Handler
 // knows no users. Handler does not check the Host header either.
 func Allow(f func(r *http.Request, a Action) (who string, err error)) HandlerOption {
@@ -108,11 +108,11 @@ type handler struct {
 var style []byte
 
 const (
-	maxForm   = 16 << 10 // bytes; a key has at most 512 bytes, and a byte takes up to three bytes in a form
+	maxForm   = 16 << 10 // bytes; a key has at most 512, and a byte takes up to three in a form
 	mostRows  = 100      // maximum rows of a page
 	callTime  = 15 * time.Second
 	listWait  = 3 * time.Second // time to wait for another request's list
-	listWalk  = 2 * time.Second // time to walk over pages without locks, before the rest is left to the next request
+	listWalk  = 2 * time.Second // time of a request to walk over pages without locks
 	retryNext = 2               // seconds
 )
 
@@ -134,7 +134,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 	view := r.URL.Query().Get("view")
 	if _, ok := h.may(r, View); !ok {
-		h.write(w, r, &page{View: view, code: http.StatusForbidden, Error: "You may not see this page."})
+		h.write(w, r, &page{View: view, code: http.StatusForbidden, Error: "You are not allowed to see this page."})
 		return
 	}
 	if view == "style" {
@@ -144,20 +144,20 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	do, ok := views[view]
 	if !ok {
-		h.write(w, r, &page{View: view, code: http.StatusNotFound, Error: "There is no such page."})
+		h.write(w, r, &page{View: view, code: http.StatusNotFound, Error: "This page does not exist."})
 		return
 	}
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
 	if !(reads && do.get || r.Method == http.MethodPost && do.post) {
 		head.Set("Allow", do.methods())
-		h.write(w, r, &page{View: view, code: http.StatusMethodNotAllowed, Error: "This page is reached by its form only."})
+		h.write(w, r, &page{View: view, code: http.StatusMethodNotAllowed, Error: "This page can be opened only with its form."})
 		return
 	}
 	p := &page{View: view, code: http.StatusOK}
 	_, p.Keys = h.may(r, ShowKeys)
 	if r.Method == http.MethodPost {
 		if err := h.origin.Check(r); err != nil {
-			h.write(w, r, &page{View: view, code: http.StatusForbidden, Error: "A form of another site is not taken."})
+			h.write(w, r, &page{View: view, code: http.StatusForbidden, Error: "A form from another site was refused."})
 			return
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
@@ -210,7 +210,7 @@ func (h *handler) now(ctx context.Context, _ *http.Request, p *page) {
 	o, err := h.in.Now(ctx)
 	switch {
 	case errors.Is(err, core.ErrUnsupported):
-		p.Notice = "This store keeps no cards of its processes. Look up a key, or list all locks."
+		p.Notice = "This store has no cards of processes. Look up a key, or list all locks."
 		return
 	case err != nil:
 		p.fail(err)
@@ -231,7 +231,7 @@ func (h *handler) list(ctx context.Context, r *http.Request, p *page) {
 	case h.lists <- struct{}{}:
 		defer func() { <-h.lists }()
 	case <-wait.C:
-		p.code, p.Error = http.StatusTooManyRequests, "Another list is being made. Try again in a moment."
+		p.code, p.Error = http.StatusTooManyRequests, "Another list is in progress. Try again in a few seconds."
 		return
 	case <-ctx.Done():
 		p.code, p.Error = http.StatusServiceUnavailable, "The request was canceled."
@@ -269,7 +269,7 @@ func (h *handler) release(ctx context.Context, r *http.Request, p *page) {
 func (h *handler) change(ctx context.Context, r *http.Request, p *page, a Action) {
 	who, ok := h.may(r, a)
 	if !ok {
-		p.code, p.Error = http.StatusForbidden, "You may not do this. Nothing has changed."
+		p.code, p.Error = http.StatusForbidden, "You are not allowed to do this. Nothing has changed."
 		return
 	}
 	key, ok := h.key(r, p)
@@ -291,24 +291,24 @@ func (h *handler) change(ctx context.Context, r *http.Request, p *page, a Action
 	}
 	if h.audit != nil {
 		if err := h.audit(ctx, Entry{Action: a, Who: who, Name: Name(key), Key: key, Hold: hold}); err != nil {
-			p.code, p.Error = http.StatusForbidden, "The audit has refused this. Nothing has changed."
+			p.code, p.Error = http.StatusForbidden, "The audit refused this change. Nothing has changed."
 			return
 		}
 	}
 	// The change is not canceled when the operator closes the page.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTime)
 	defer cancel()
-	end, done := h.in.Revoke, "Revoked. The key stays taken for what was left of the hold, so that its holder learns of the loss first."
+	end, done := h.in.Revoke, "Revoked. The key stays taken for the rest of the hold, so its holder is notified of the loss first."
 	if a == ReleaseNow {
-		end, done = h.in.ReleaseNow, "Released. The key is free; the old holder may not know of it yet."
+		end, done = h.in.ReleaseNow, "Released. The key is free. The old holder may not be notified of the loss yet."
 	}
 	if err := end(ctx, key, hold); err != nil {
 		p.fail(err)
 		if errors.Is(err, core.ErrLost) {
-			p.Error = "There is no such hold any more. Nothing has changed."
+			p.Error = "This hold no longer exists. Nothing has changed."
 			h.look(ctx, r, p, key)
 		} else if !unchanged(err) {
-			p.Error = "It is not known whether the hold is gone. Look at the lock, and try again. " + p.Error
+			p.Error = "It is unknown whether the hold was removed. Look up the lock, and try again. " + p.Error
 		}
 		return
 	}
@@ -346,11 +346,11 @@ func (h *handler) confirm(ctx context.Context, r *http.Request, p *page, key, ho
 			return
 		}
 	}
-	p.code, p.Error = http.StatusConflict, "There is no such hold any more. Nothing has changed."
+	p.code, p.Error = http.StatusConflict, "This hold no longer exists. Nothing has changed."
 	h.one(r, p, lock)
 }
 
-const staleForm = "This form is not of this process, or is too old. Begin again."
+const staleForm = "This form is from another process, or is too old. Start again."
 
 // key returns the key of a form. The form contains the key as typed, or as sealed by an
 // earlier page.
@@ -358,7 +358,7 @@ func (h *handler) key(r *http.Request, p *page) (key string, ok bool) {
 	sealed := r.PostForm.Get("lock")
 	if sealed == "" {
 		if key = r.PostForm.Get("key"); key == "" {
-			p.refuse("A key is needed.")
+			p.refuse("Enter a key.")
 		}
 		return key, key != ""
 	}
@@ -385,7 +385,6 @@ func (p *page) fail(err error) {
 
 func (p *page) refuse(why string) { p.code, p.Error = http.StatusBadRequest, why }
 
-// write responds with the page.
 func (h *handler) write(w http.ResponseWriter, r *http.Request, p *page) {
 	var out bytes.Buffer
 	kind := "text/html; charset=utf-8"
@@ -401,7 +400,7 @@ func (h *handler) write(w http.ResponseWriter, r *http.Request, p *page) {
 	if err != nil {
 		out.Reset()
 		kind, p.code = "text/plain; charset=utf-8", http.StatusInternalServerError
-		out.WriteString("The page could not be made.\n")
+		out.WriteString("The page could not be created.\n")
 	}
 	if p.code == http.StatusTooManyRequests || p.code == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", strconv.Itoa(retryNext))

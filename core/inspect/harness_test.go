@@ -87,7 +87,11 @@ func newSQL(t *testing.T, d sqlstore.Dialect, driver, dsn string) *sqlstore.Stor
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { db.Close() })
+	t.Cleanup(func() {
+		// A call can use the file for a moment after its context is done.
+		testserver.Eventually(t, time.Minute, "no connection is in use", func() bool { return db.Stats().InUse == 0 })
+		db.Close()
+	})
 	_ = sqlstore.Migrate(t.Context(), db, d)
 	store, err := sqlstore.New(db, d)
 	if err != nil {
@@ -172,9 +176,16 @@ func acquire(t testing.TB, l *core.Locker, key string, opts ...core.AcquireOptio
 	return lease
 }
 
-// claim returns a claim of a new process.
+// claim returns a claim of a new owner.
 func claim(key string) store.Claim {
 	return store.Claim{Key: key, Owner: rand.Text(), Lease: rand.Text(), Weight: store.All, Limit: store.All, TTL: time.Minute}
+}
+
+// lasting returns a claim for a test that walks through many locks on a busy machine.
+func lasting(key string) store.Claim {
+	c := claim(key)
+	c.TTL = time.Hour
+	return c
 }
 
 func take(t testing.TB, store core.Store, c store.Claim) {
@@ -189,7 +200,6 @@ func all(who string) inspect.HandlerOption {
 	return inspect.Allow(func(*http.Request, inspect.Action) (string, error) { return who, nil })
 }
 
-// answer is the response of a handler.
 type answer struct {
 	*httptest.ResponseRecorder
 	body string

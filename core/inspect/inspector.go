@@ -32,14 +32,13 @@ type Inspector struct {
 // Option is a setting of New.
 type Option func(*config)
 
-// config holds the options of one Inspector.
 type config struct {
 	observer core.Observer // can be nil
 	secret   []byte
 }
 
-// Observer notifies o of each hold that was removed, with one core.Revoked event. By
-// default no observer is notified.
+// Observer notifies o of each hold that was or may have been removed, with one
+// core.Revoked event. By default no observer is notified.
 func Observer(o core.Observer) Option { return func(c *config) { c.observer = o } }
 
 // Secret makes all processes with this secret use the same digests of keys, and accept
@@ -65,7 +64,7 @@ func New(s core.Store, opts ...Option) (*Inspector, error) {
 	}
 	looked, ok := s.(store.Inspector)
 	if !ok {
-		return nil, fmt.Errorf("inspect: new: the store shows nothing of its locks: %w", core.ErrUnsupported)
+		return nil, fmt.Errorf("inspect: new: the store does not implement store.Inspector: %w", core.ErrUnsupported)
 	}
 	in := &Inspector{store: looked}
 	in.cards, _ = s.(store.Cards)
@@ -108,11 +107,11 @@ type Hold struct {
 }
 
 // Mode returns the mode in the entry of the process's card. If no card has an entry of
-// the hold, Mode derives the mode from the weight, because a store knows only the
-// weight. The derived mode is core.ModeExclusive for store.All, core.ModePermits for a
-// weight greater than 1 and less than store.All, core.ModeShared for 1, and 0 if the
-// weight is unknown. A hold's weight distinguishes neither a reader from a single
-// permit, nor a run of package once from an exclusive hold.
+// the hold, Mode derives the mode from the weight. The derived mode is
+// core.ModeExclusive for store.All, core.ModePermits for a weight greater than 1 and
+// less than store.All, core.ModeShared for 1, and 0 if the weight is unknown. A hold's
+// weight distinguishes neither a reader from a single permit, nor a run of package once
+// from an exclusive hold.
 func (h Hold) Mode() core.Mode {
 	switch {
 	case h.named != 0:
@@ -188,7 +187,6 @@ func (in *Inspector) List(ctx context.Context, after string, most int) (page []L
 	return page, next, nil
 }
 
-// age returns the age of the oldest hold.
 func (l Lock) age() (age time.Duration) {
 	for _, h := range l.Holds {
 		age = max(age, h.Age)
@@ -210,7 +208,7 @@ type Long struct {
 }
 
 // Now returns the longest holds and waits of all processes that write cards
-// (store.Cards). It reads only the cards and no lock, so it is a cheap way to see all
+// (store.Cards). It reads only the cards and no lock, so it is a cheap way to see the
 // stuck holds of these processes. It returns an error matching core.ErrUnsupported if
 // the store has no cards.
 func (in *Inspector) Now(ctx context.Context) (Overview, error) {
@@ -244,22 +242,24 @@ func (in *Inspector) Now(ctx context.Context) (Overview, error) {
 	return o, nil
 }
 
-// Revoke removes the hold of key with the given ID, whichever lease has the hold now,
-// and keeps the key taken for the rest of the hold. The holder's context is canceled
-// with core.ErrLost before another process is granted the key.
+// Revoke removes the hold of key with the given ID, whichever lease has the hold now.
+// The key stays taken for the rest of the hold. The holder's context is canceled with
+// core.ErrLost before another process is granted the key.
 //
 // Revoke returns an error matching core.ErrLost if the hold does not exist. In that
 // case nothing has changed. After an error that matches none of store.Inspector's
-// errors, it is unknown whether the hold was removed. A second call shows whether the
-// hold was removed.
+// errors, it is unknown whether the hold was removed. A second call removes the hold if
+// it still exists. The hold is gone if that call returns nil or an error that matches
+// core.ErrLost.
 func (in *Inspector) Revoke(ctx context.Context, key, hold string) error {
-	return in.end(ctx, key, hold, time.Millisecond) // the store keeps the key taken for the rest of the hold
+	// The store keeps the key taken for the rest of the hold.
+	return in.end(ctx, key, hold, time.Millisecond)
 }
 
 // ReleaseNow removes a hold like Revoke, but the key is free at once. Until the old
 // holder is notified of the loss, there can be two holders. The notification takes up
-// to a third of the old holder's TTL, and longer if that process cannot reach the store
-// or is paused.
+// to a third of the old holder's TTL. It takes longer after Lease.Extend, for a lease
+// that is not extended, and if that process cannot reach the store or is paused.
 func (in *Inspector) ReleaseNow(ctx context.Context, key, hold string) error {
 	return in.end(ctx, key, hold, 0)
 }
@@ -302,10 +302,9 @@ func (in *Inspector) derive(purpose string) []byte {
 // maxName is the maximum length of a name, in bytes.
 const maxName = 64
 
-// Name returns the name that a lock of this key has if it was acquired without
-// core.Name: the part of the key before the first ':'. It returns "lock" if the key has
-// no ':', or if the part is not 1 to 64 letters, digits, '.', '_' and '-', because such
-// a part may be data.
+// Name returns the name of a lock of this key without core.Name. The name is the part
+// of the key before the first ':'. It returns "lock" if the key has no ':', or if the
+// part is not 1 to 64 letters, digits, '.', '_' and '-'. Such a part may be data.
 func Name(key string) string {
 	name, _, ok := strings.Cut(key, ":")
 	if !ok || name == "" || len(name) > maxName {
@@ -343,7 +342,6 @@ func (in *Inspector) known(ctx context.Context) (known cards) {
 	return known
 }
 
-// join adds the cards' data to a hold.
 func (known cards) join(h store.Hold) Hold {
 	e := known.holds[h.ID]
 	if h.Process != "" {

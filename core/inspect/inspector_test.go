@@ -132,8 +132,8 @@ func TestLook_Cards(t *testing.T) {
 	})
 }
 
-// TestLook_Process checks that Look finds a process's card before the card lists
-// the hold, and returns data that only the card has.
+// TestLook_Process checks that Look finds a process's card before the card lists the
+// hold. Look then returns data that only the card has.
 func TestLook_Process(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, s core.Store) {

@@ -49,15 +49,15 @@ func mounts(page http.Handler) map[string]struct {
 		path string
 	}
 	return map[string]mount{
-		"the root":                       {page, "/"},
-		"a path of a mux":                {exact, "/ops/locks"},
-		"StripPrefix":                    {stripped, "/locks/"},
-		"StripPrefix, without the slash": {stripped, "/locks"},
-		"a gin group":                    {engine, "/admin/locks"},
-		"a wildcard of gin":              {engine, "/deep/a/b"},
-		"a proxy with a prefix":          {behind(exact, "/team/x", ""), "/team/x/ops/locks"},
-		"a proxy that strips a part":     {behind(page, "/team/locks", ""), "/team/locks/"},
-		"a proxy that adds a part":       {behind(engine, "/l", "/admin/locks"), "/l"},
+		"the root":                      {page, "/"},
+		"a path of a mux":               {exact, "/ops/locks"},
+		"StripPrefix with the slash":    {stripped, "/locks/"},
+		"StripPrefix without the slash": {stripped, "/locks"},
+		"a gin group":                   {engine, "/admin/locks"},
+		"a wildcard of gin":             {engine, "/deep/a/b"},
+		"a proxy with a prefix":         {behind(exact, "/team/x", ""), "/team/x/ops/locks"},
+		"a proxy that strips a part":    {behind(page, "/team/locks", ""), "/team/locks/"},
+		"a proxy that adds a part":      {behind(engine, "/l", "/admin/locks"), "/l"},
 	}
 }
 
@@ -88,7 +88,6 @@ func click(t *testing.T, client *http.Client, at *url.URL, method, link string, 
 	return string(raw), resp.Request.URL
 }
 
-// hidden returns the hidden fields of the form with this action.
 func hidden(t *testing.T, page, action string) url.Values {
 	t.Helper()
 	_, form, ok := strings.Cut(page, `<form method="post" action="`+action+`"><input`)
@@ -126,10 +125,11 @@ func TestMounts(t *testing.T) {
 				t.Errorf("the list is %s", body)
 			}
 			body, at = click(t, client, at, "POST", "?view=lock", url.Values{"key": {key}})
-			body, at = click(t, client, at, "POST", "?view=lock", hidden(t, body, "?view=lock")) // shows the lock again
+			// This click shows the lock again.
+			body, at = click(t, client, at, "POST", "?view=lock", hidden(t, body, "?view=lock"))
 			body, at = click(t, client, at, "POST", "?view=release", hidden(t, body, "?view=release"))
 			body, _ = click(t, client, at, "POST", "?view=release", hidden(t, body, "?view=release"))
-			if !strings.Contains(body, "Nobody holds it") || lease.Release(t.Context()) == nil {
+			if !strings.Contains(body, "No process holds this lock") || lease.Release(t.Context()) == nil {
 				t.Errorf("after the release the page is %s", body)
 			}
 		})

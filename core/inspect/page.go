@@ -118,12 +118,12 @@ func (d ms) MarshalJSON() ([]byte, error) {
 	return strconv.AppendInt(nil, time.Duration(d).Milliseconds(), 10), nil
 }
 
-// String returns the rounded duration, or "not known" if it is not positive.
+// String returns the rounded duration, or "unknown" if it is not positive.
 func (d ms) String() string {
 	t := time.Duration(d)
 	switch {
 	case t <= 0:
-		return "not known"
+		return "unknown"
 	case t < time.Second:
 		return t.Round(time.Millisecond).String()
 	case t < time.Minute:
@@ -205,7 +205,7 @@ func (h *handler) row(p *page, l Lock) lockRow {
 func holdRowOf(h Hold) holdRow {
 	row := holdRow{ID: h.ID, Mode: h.Mode().String(), Kind: h.Kind(), Weight: h.Weight, Fair: h.Fair, Age: ms(h.Age), Left: ms(h.Left), Trace: h.Trace}
 	if h.ID == "" {
-		row.Kind = "kept after a revoke"
+		row.Kind = "rest of a revoked hold"
 	}
 	switch {
 	case h.Card != nil:

@@ -1,6 +1,7 @@
 package inspect_test
 
 import (
+	"crypto/rand"
 	"net/http"
 	"net/url"
 	"strings"
@@ -92,7 +93,7 @@ func TestPage_MissingRight(t *testing.T) {
 	})
 	t.Run("postgres", func(t *testing.T) {
 		t.Parallel()
-		server := testserver.StartPostgres(t)
+		server := postgresServer.Get(t).NewDatabase(t)
 		owner := testclient.Postgres(t, server.URL())
 		if err := pgstore.Migrate(t.Context(), owner); err != nil {
 			t.Fatal(err)
@@ -101,7 +102,8 @@ func TestPage_MissingRight(t *testing.T) {
 		c := claim("order:1")
 		take(t, s, c)
 		hold := store.HoldID(c.Lease)
-		user := func(name string, grants ...string) core.Store {
+		user := func(grants ...string) core.Store {
+			name := strings.ToLower("u" + rand.Text())
 			server.Exec("CREATE ROLE " + name + " LOGIN")
 			for _, g := range grants {
 				server.Exec("GRANT " + g + " TO " + name)
@@ -109,14 +111,14 @@ func TestPage_MissingRight(t *testing.T) {
 			return newPostgres(t, testclient.Postgres(t, strings.Replace(server.URL(), "postgres@", name+"@", 1)))
 		}
 		const usage, reading = "USAGE ON SCHEMA lockkit", "SELECT ON lockkit.locks, lockkit.version"
-		stranger, bystander := user("no_usage"), user("no_tables", usage)
+		stranger, bystander := user(), user(usage)
 		for _, view := range []string{"lock", "list", "", "revoke", "release"} {
 			refused(t, stranger, view, hold, "GRANT "+usage)
 		}
 		for _, view := range []string{"lock", "list", ""} {
 			refused(t, bystander, view, hold, "GRANT "+reading)
 		}
-		reads := user("reads", usage, reading)
+		reads := user(usage, reading)
 		refused(t, reads, "revoke", hold, "GRANT SELECT, UPDATE ON lockkit.locks")
 		refused(t, reads, "release", hold, "GRANT SELECT, UPDATE ON lockkit.locks")
 		post(inspect.Handler(newInspector(t, reads)), "view=lock", url.Values{"key": {"order:1"}}).want(t, 200)
@@ -126,16 +128,17 @@ func TestPage_MissingRight(t *testing.T) {
 	})
 	t.Run("mariadb", func(t *testing.T) {
 		t.Parallel()
-		server := testserver.StartMariaDB(t).NewDatabase(t)
+		server := mariaServer.Get(t).NewDatabase(t)
 		s, database := newSQL(t, sqlstore.MySQL, "mysql", server.DSN()), server.Exec("SELECT DATABASE()")[0]
 		c := claim("order:1")
 		take(t, s, c)
 		hold := store.HoldID(c.Lease)
-		user := func(name, grant string) *sqlstore.Store {
+		user := func(grant string) *sqlstore.Store {
+			name := strings.ToLower("u" + rand.Text())
 			server.Exec("CREATE USER " + name + "; GRANT " + grant + " TO " + name)
 			return newSQL(t, sqlstore.MySQL, "mysql", strings.Replace(server.DSN(), "root@", name+"@", 1))
 		}
-		stranger, reads := user("stranger", "INSERT ON "+database+".*"), user("reader", "SELECT ON "+database+".*")
+		stranger, reads := user("INSERT ON "+database+".*"), user("SELECT ON "+database+".*")
 		for _, view := range []string{"lock", "list", "", "revoke", "release"} {
 			refused(t, stranger, view, hold, "SELECT command denied")
 		}

@@ -81,7 +81,7 @@ func TestPageOnZooKeeper(t *testing.T) {
 	// stays taken.
 	form := url.Values{"lock": {listed["order:1"]}, "hold": {lease.ID()}, "confirm": {lease.ID()}}
 	body = post(h, "view=revoke", form).want(t, 200).body
-	if !strings.Contains(body, "Revoked.") || !strings.Contains(body, "kept after a revoke") {
+	if !strings.Contains(body, "Revoked.") || !strings.Contains(body, "rest of a revoked hold") {
 		t.Errorf("after the revoke: %s", body)
 	}
 	for _, view := range []string{"revoke", "release"} {

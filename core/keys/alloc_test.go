@@ -25,7 +25,7 @@ func TestAllocations(t *testing.T) {
 			}
 		}
 	})
-	t.Run("key", func(t *testing.T) {
+	t.Run("key of a part", func(t *testing.T) {
 		joined := "a\x1fb"
 		n := testing.AllocsPerRun(100, func() {
 			if key, err := whole.Key("order", joined); key != "order:a:b" || err != nil {

@@ -14,7 +14,6 @@ import (
 
 var whole = keys.Source{Adapter: "test", Kind: "key"}
 
-// locker returns a Locker with its own store.
 func locker(tb testing.TB) *core.Locker {
 	tb.Helper()
 	l, err := core.New(memstore.New())
@@ -38,7 +37,7 @@ func TestKey(t *testing.T) {
 		fault string // a part of the expected error
 	}{
 		{name: "one part", parts: []string{"42"}, want: "order:42"},
-		{name: "a part with what core.Key escapes", parts: []string{"ü{%}"}, want: "order:ü%7B%25%7D"},
+		{name: "a part that Key escapes", parts: []string{"ü{%}"}, want: "order:ü%7B%25%7D"},
 		{name: "two parts", parts: []string{"x", "y"}, want: "order:x:y"},
 		{name: "six parts", parts: []string{"a", "b", "c", "d", "e", "f"}, want: "order:a:b:c:d:e:f"},
 		{name: "parts with colons in front", parts: []string{"a:b", "c"}, want: "order:a%3Ab:c"},

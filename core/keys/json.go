@@ -14,10 +14,10 @@ import (
 // The value has to be a string that Part accepts, or an integer. The integer 123 and
 // the string "123" give the same result. Numbers that are written as 1e2, 1.0 or -0 are
 // refused. The names of the path have to match exactly. No name of the path may occur
-// more than once in its object, even in another case, because decoders differ in the
-// field that they choose. The function fails with an *Error that names s, or the part
-// of the path that is missing. If the text is not one valid JSON text, the *Error names
-// a source of the Kind whole.
+// more than once in its object, even in another case, because decoders choose different
+// fields. The function fails with an *Error that names s, or the part of the path that
+// is missing. If the text is not one valid JSON text, the *Error names a source of the
+// Kind whole.
 //
 // JSON panics if the path does not consist of names with dots between them. For
 // example, the paths "$.id" and "items[0].id" of other languages are not allowed.
@@ -76,8 +76,9 @@ func unescape(text []byte) string {
 
 // field returns the value of the field with this name in data, which is a valid JSON
 // text. The value is nil if there is no such field. times is the number of fields whose
-// names match in any case. It is negative if data is not an object. field allocates only
-// for names with escapes, because a text can be large and have any content.
+// names match if case is ignored. It is negative if data is not an object. field
+// allocates only for names with escapes, because a text can be large and have any
+// content.
 func field(data, name []byte) (value []byte, times int) {
 	c := cursor{data: data}
 	if c.next() != '{' {
@@ -104,7 +105,7 @@ func field(data, name []byte) (value []byte, times int) {
 }
 
 // matches compares quoted, a name in JSON, with name. exact reports whether they are
-// equal, and alike whether encoding/json would match them, in any case.
+// equal. alike reports whether encoding/json would match them, in any case.
 func matches(quoted, name []byte) (exact, alike bool) {
 	key := quoted[1 : len(quoted)-1]
 	if bytes.IndexByte(key, '\\') >= 0 {

@@ -3,8 +3,8 @@
 //
 // An adapter finds a value in a request, and its Source refuses a value that cannot be
 // part of a key. Join joins the values of several sources. Source.Key makes a key from
-// the joined values. A refused value fails with an *Error. The text of an Error names
-// the source and never the value, so it can be shown to anyone.
+// the joined values. For a refused value the functions return an *Error. The text of an
+// Error names the source and never the value, so it can be shown to anyone.
 package keys
 
 import (
@@ -52,8 +52,8 @@ const missing = "is missing"
 func (s Source) Bad(fault string) error { return &Error{s, fault} }
 
 // Only returns the single value in values. It fails with an *Error if values is empty.
-// It also fails for several values, even if they are equal, because programs differ in
-// the value that they use.
+// It also fails for several values, even if they are equal. Programs choose different
+// ones of several values.
 func (s Source) Only(values []string) (string, error) {
 	switch len(values) {
 	case 0:

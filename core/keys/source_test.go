@@ -10,9 +10,8 @@ import (
 	"github.com/lockkit/lockkit/core/keys"
 )
 
-// check fails the test unless got is want and err is nil. If fault is not empty, check
-// instead fails the test unless got is empty and err is an *Error whose text contains
-// fault.
+// check fails the test unless got is want and err is nil. With a fault, check instead
+// fails the test unless got is empty and err is an *Error with fault in its text.
 func check(t *testing.T, got string, err error, want, fault string) {
 	t.Helper()
 	if fault == "" {
@@ -90,7 +89,7 @@ func TestSource(t *testing.T) {
 
 func TestCheckName(t *testing.T) {
 	t.Parallel()
-	t.Run("a name is what core.Name takes", func(t *testing.T) {
+	t.Run("a name that Name takes", func(t *testing.T) {
 		t.Parallel()
 		l := locker(t)
 		for _, name := range []string{

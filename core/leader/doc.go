@@ -22,8 +22,9 @@
 //   - After Resign this process does not campaign for a TTL. It campaigns earlier if it
 //     sees that another process leads.
 //
-// After a term whose key was released, another process leads within milliseconds. After
-// the death of the leader's process, another process leads about a TTL later.
+// After a term whose key was released, another process leads within milliseconds, if
+// the store wakes waiters. Otherwise candidates poll. After the death of the leader's
+// process, another process leads about a TTL later.
 //
 // # What it does not promise
 //
@@ -31,6 +32,6 @@
 // another leader can be elected. A process that was paused as a whole learns of the
 // loss when it runs again. It may still perform an action before it checks the context.
 // Only the resource can refuse this action, by the token that the leader sends, as
-// package core describes. So every term needs a token, and Run and New refuse a store
-// without tokens.
+// package core describes. So every term needs a token, and Run fails for a store
+// without tokens. New fails too, if the store reports that it cannot give tokens.
 package leader

@@ -9,6 +9,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/adapter"
+	"github.com/lockkit/lockkit/core/internal/clock"
 	"github.com/lockkit/lockkit/core/internal/keyed"
 	"github.com/lockkit/lockkit/retry"
 )
@@ -38,7 +39,8 @@ type Elector struct {
 //
 // New fails with core.ErrInvalid if l or an option is nil, or if an option is not
 // allowed. It fails with core.ErrUnsupported if the store reports that it cannot give
-// tokens. If the store does not report that, Run fails instead.
+// tokens. A store can lack tokens without such a report. In that case Run fails with
+// core.ErrUnsupported.
 func New(l *core.Locker, key string, opts ...Option) (*Elector, error) {
 	if l == nil {
 		return nil, fmt.Errorf("leader: new: locker is nil: %w", core.ErrInvalid)
@@ -84,11 +86,11 @@ func Run(ctx context.Context, l *core.Locker, key string, lead func(ctx context.
 }
 
 // Run campaigns, leads and campaigns again until ctx is done or the work is done. It
-// blocks until then. For each term it calls lead with the lease's context, which is
-// done with cause core.ErrLost when the lease is lost. The context is also done when
+// blocks until then. For each term it calls lead with the lease's context. The context
+// is done with cause core.ErrLost when the lease is lost. The context is also done when
 // ctx is done, when Locker.Close gives up waiting, and after Resign. lead must then
-// return soon, because this process does not campaign before lead has returned. If lead
-// is nil, a term has no work and lasts until its context is done.
+// return soon, because this process does not campaign until then. If lead is nil, a
+// term has no work and lasts until its context is done.
 //
 //   - If lead returns nil during the term, the work is done, and Run returns nil.
 //   - If lead returns an error during the term, Run releases the key and campaigns
@@ -141,7 +143,7 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context) error)
 		if !left {
 			return t.err
 		}
-		if !sleep(ctx, pause) {
+		if clock.Sleep(ctx, pause) != nil {
 			return e.ended(ctx, t.err)
 		}
 	}
@@ -238,9 +240,9 @@ func (e *Elector) lead(lease *core.Lease, resign context.CancelCauseFunc, work f
 }
 
 // IsLeader returns nil if this Elector leads. Otherwise it returns an error that
-// matches core.ErrBusy. It relies on the clock of the lease, sends nothing to the store
-// and does not block. After the end of a term, the Elector does not lead, even if the
-// work of the term still runs.
+// matches core.ErrBusy. It relies on the clock of the lease and sends nothing to the
+// store. If it finds that the lease is lost, it calls the observer. After the end of a
+// term, the Elector does not lead, even if the work of the term still runs.
 func (e *Elector) IsLeader(context.Context) error {
 	e.mu.Lock()
 	lease := e.lease
@@ -251,11 +253,11 @@ func (e *Elector) IsLeader(context.Context) error {
 	return fmt.Errorf("leader: lead %q: another process may lead: %w", e.name, core.ErrBusy)
 }
 
-// Resign ends the term, if this Elector leads, so that another process can lead. After
-// the work has returned and the key is released, this Elector does not campaign for a
-// TTL, unless it sees that another process leads. For this check, it tries to acquire
-// the key as a reader, with the name leader-look. Resign returns at once, and does
-// nothing if this Elector does not lead.
+// Resign ends the term if this Elector leads. Then another process can lead. After the
+// release of the key, this Elector does not campaign for a TTL. It campaigns earlier if
+// it sees that another process leads. For this check, it tries to acquire the key as a
+// reader, with the name leader-look. Resign returns at once, and does nothing if this
+// Elector does not lead.
 func (e *Elector) Resign() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -272,7 +274,7 @@ func (e *Elector) yield(ctx context.Context) {
 	for {
 		pause, _ := next()
 		pause = min(pause, time.Until(end))
-		if !sleep(ctx, pause) || !time.Now().Before(end) || e.led(ctx) {
+		if clock.Sleep(ctx, pause) != nil || !time.Now().Before(end) || e.led(ctx) {
 			return
 		}
 	}
@@ -302,16 +304,4 @@ func (e *Elector) ended(ctx context.Context, last error) error {
 		err = fmt.Errorf("%w, after: %w", err, last)
 	}
 	return err
-}
-
-// sleep waits for d, and returns false if ctx is done before.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return ctx.Err() == nil
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -145,7 +145,7 @@ func TestTerms(t *testing.T) {
 func TestWork(t *testing.T) {
 	t.Parallel()
 	// If the work returns nil, Run returns nil, and the key is free.
-	sim(t, "nil", func(t *testing.T) {
+	sim(t, "work without error", func(t *testing.T) {
 		p := candidate(t, memstore.New(), nil, "only")
 		if err := p.elector.Run(t.Context(), func(context.Context) error { return nil }); err != nil {
 			t.Error(err)
@@ -154,7 +154,7 @@ func TestWork(t *testing.T) {
 		p.close()
 	})
 	// After a failure the key is free, and the process pauses by its policy.
-	sim(t, "failure", func(t *testing.T) {
+	sim(t, "work that fails", func(t *testing.T) {
 		p := candidate(t, memstore.New(), nil, "only", leader.Pause(retry.Policy{Initial: time.Second, Multiplier: 2, Max: 4 * time.Second}))
 		begun, runs := time.Now(), []time.Duration{}
 		err := p.elector.Run(t.Context(), func(context.Context) error {
@@ -177,7 +177,6 @@ func TestWork(t *testing.T) {
 		}
 		p.close()
 	})
-	// When the attempts of the policy are used up, Run returns the failure.
 	sim(t, "attempts used up", func(t *testing.T) {
 		p := candidate(t, memstore.New(), nil, "only", leader.Pause(retry.None))
 		wantErr(t, p.elector.Run(t.Context(), func(context.Context) error { return errWork }), errWork)
@@ -221,7 +220,7 @@ func TestWork(t *testing.T) {
 		p.close()
 	})
 	// A panic of the work reaches the caller of Run, and the key is released.
-	sim(t, "panic", func(t *testing.T) {
+	sim(t, "work that panics", func(t *testing.T) {
 		var calls []bool
 		p := candidate(t, memstore.New(), nil, "only", leader.OnTerm(func(_ uint64, leading bool) { calls = append(calls, leading) }))
 		func() {
@@ -242,7 +241,6 @@ func TestWork(t *testing.T) {
 		}
 		p.close()
 	})
-	// After the Locker is closed, Run returns.
 	sim(t, "closed Locker", func(t *testing.T) {
 		p := candidate(t, memstore.New(), nil, "only")
 		p.run(nil)
@@ -462,7 +460,6 @@ type namer map[string]bool
 
 func (n namer) Observe(_ context.Context, e core.Event) { n[e.Name] = true }
 
-// tokenless is a store without fencing tokens.
 type tokenless struct{ core.Store }
 
 func (s tokenless) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
@@ -474,7 +471,6 @@ func (s tokenless) Acquire(ctx context.Context, c store.Claim) (store.Grant, err
 	return g, err
 }
 
-// wantFree fails the test unless the election's key is free.
 func wantFree(t *testing.T, p *process) {
 	t.Helper()
 	l, err := core.New(p.link.Store)

@@ -25,7 +25,6 @@ const (
 	ttl      = 30 * time.Second
 )
 
-// steady pauses for a second after each failure.
 var steady = leader.Pause(retry.Policy{Initial: time.Second})
 
 // sim runs fn as a subtest in virtual time.
@@ -53,7 +52,6 @@ func (s *link) set(cut bool) {
 	s.cut = cut
 }
 
-// campaigns returns the number of exclusive acquires that the process has sent.
 func (s *link) campaigns() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,7 +135,7 @@ func candidate(t *testing.T, store *memstore.Store, b *book, name string, opts .
 	return p
 }
 
-// run runs the elector until the end of the test.
+// run runs the elector until p.stop is called, at the latest at the end of the test.
 func (p *process) run(work func(ctx context.Context) error) {
 	ctx, stop := context.WithCancelCause(context.Background())
 	p.stop = stop
@@ -149,7 +147,7 @@ func (p *process) run(work func(ctx context.Context) error) {
 	p.t.Cleanup(func() {
 		stop(nil)
 		<-ended
-		p.works.Wait() // the work may return after Run
+		p.works.Wait() // another Run of the test may still run the work
 		p.close()
 	})
 }
@@ -171,7 +169,6 @@ func (p *process) work(ctx context.Context) error {
 	return nil
 }
 
-// leads reports whether the process leads, according to IsLeader.
 func (p *process) leads() bool { return p.elector.IsLeader(p.t.Context()) == nil }
 
 // book records the terms of all processes.
@@ -239,7 +236,6 @@ func (b *book) begin(name string, ctx context.Context) (end func()) {
 	}
 }
 
-// last returns the latest term, and the number of terms.
 func (b *book) last() (entry, int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -249,8 +245,7 @@ func (b *book) last() (entry, int) {
 	return b.terms[len(b.terms)-1], len(b.terms)
 }
 
-// want fails the test unless there were n terms, and name led in the last term. It
-// returns the last term.
+// want fails the test unless there were n terms, and name led in the last term.
 func (b *book) want(t *testing.T, n int, name string) entry {
 	t.Helper()
 	e, got := b.last()

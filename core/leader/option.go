@@ -10,7 +10,6 @@ import (
 // Option is a setting of an election, given to Run or New.
 type Option func(*config)
 
-// config has the settings of one Elector, as its options set them.
 type config struct {
 	acquire []core.AcquireOption
 	pause   retry.Policy
@@ -23,7 +22,7 @@ var defaultPause = retry.Policy{Initial: time.Second, Max: time.Minute, Multipli
 
 // Acquire sets the options with which the lock is acquired. After the death of the
 // leader's process there is no leader for about the time of core.TTL. After Resign, a
-// process does not campaign for at most the same time. core.MaxHold limits a term.
+// process pauses its campaigns for at most this time. core.MaxHold limits a term.
 // core.Wait and core.Retry limit one attempt of a campaign, which then continues with
 // the next attempt. core.Name sets the name of the lock. The default is the key if the
 // key is a valid name, and otherwise the default of core.Name. core.Shared and

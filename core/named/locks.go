@@ -15,8 +15,8 @@ import (
 
 // Locks takes and releases locks by name. A name is free, or taken by one caller of one
 // process. A name stays taken in its process until Unlock, even if its lock is lost. So
-// an Unlock never frees another caller's name. Locks is safe for concurrent use, and
-// any goroutine may unlock.
+// an Unlock after a loss does not free the name of a later caller. Locks is safe for
+// concurrent use, and any goroutine may unlock.
 type Locks struct {
 	locker *core.Locker
 	opts   []core.AcquireOption
@@ -29,9 +29,9 @@ type Locks struct {
 }
 
 // New returns Locks on l. opts are the options of each acquire. core.TTL sets the time
-// for which a name stays taken after the death of its process, and core.Wait limits
-// Lock. The key of a name is core.Key("named", name). New sends nothing. It panics if l
-// is nil, or if adapter.Check fails with opts.
+// for which a name stays taken after the death of its process. core.Wait limits the
+// wait of Lock for other processes. The key of a name is core.Key("named", name). New
+// sends nothing. It panics if l is nil, or if adapter.Check fails with opts.
 func New(l *core.Locker, opts ...core.AcquireOption) *Locks { return newLocks("named", l, opts) }
 
 func newLocks(kind string, l *core.Locker, opts []core.AcquireOption) *Locks {
@@ -107,10 +107,10 @@ func (l *Locks) Unlock(ctx context.Context, name string) error {
 	return lease.Release(ctx)
 }
 
-// RenewLockLease returns nil if the name is still taken, even after Lock's ctx is done.
-// It fails with core.ErrLost if the lock was lost, with core.ErrClosed if Locker.Close
-// released it, and with core.ErrInvalid if this process has not taken the name. It sends
-// nothing and ignores d, because taken locks are extended without a call.
+// RenewLockLease returns nil if the name's lock is still held, even after Lock's ctx is
+// done. It fails with core.ErrLost if the lock was lost, with core.ErrClosed if
+// Locker.Close released it, and with core.ErrInvalid if this process has not taken the
+// name. It sends nothing and ignores d, because a held lock is extended without a call.
 func (l *Locks) RenewLockLease(_ context.Context, name string, _ time.Duration) error {
 	l.mu.Lock()
 	lease := l.leases[name]
@@ -157,8 +157,8 @@ type Plain struct {
 	most  time.Duration
 }
 
-// NewPlain returns a Plain whose Lock waits for at most the time most, because Lock has
-// no context that could end the wait. The key of a lock is core.Key("plain", key). So a
+// NewPlain returns a Plain whose Lock waits for at most the time most. Lock has no
+// context that could end the wait. The key of a lock is core.Key("plain", key). So a
 // client that chooses keys, such as idempotency keys, cannot take a name of Locks.
 // NewPlain panics like New, and if most is not positive.
 func NewPlain(l *core.Locker, most time.Duration, opts ...core.AcquireOption) *Plain {

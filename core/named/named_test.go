@@ -93,7 +93,6 @@ func want(t *testing.T, err error, want ...error) {
 	}
 }
 
-// wantTry fails the test unless TryLock returns ok.
 func wantTry(t *testing.T, l *named.Locks, name string, ok bool) {
 	t.Helper()
 	if got, err := l.TryLock(t.Context(), name); got != ok || err != nil {
@@ -215,7 +214,7 @@ func TestLocks(t *testing.T) {
 	})
 	// If the context of Lock is done after the lock was taken, the lock is still
 	// extended.
-	sim(t, "Lock's context is done", func(t *testing.T) {
+	sim(t, "context of Lock is done", func(t *testing.T) {
 		lk, link := process(t, memstore.New())
 		l := named.New(lk)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -255,7 +254,7 @@ func TestLocks(t *testing.T) {
 			want(t, l.Unlock(t.Context(), n))
 		}
 	})
-	sim(t, "panics", func(t *testing.T) {
+	sim(t, "panics of the constructors", func(t *testing.T) {
 		lk, _ := process(t, memstore.New())
 		for what, make := range map[string]func(){
 			"no locker":        func() { named.New(nil) },
@@ -338,7 +337,6 @@ func TestVariations(t *testing.T) {
 			time.Sleep(31 * time.Minute)
 		}
 	})
-	// IsDuplicate returns an error if the store does not answer.
 	sim(t, "Seen without an answer", func(t *testing.T) {
 		lk, link := process(t, memstore.New())
 		link.cut.Store(true)

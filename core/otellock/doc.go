@@ -37,7 +37,8 @@
 //     canceled if the acquire ended because the caller's context was done. If a deadline
 //     passes while the store does not answer, the store has failed: the outcome is
 //     failed, and error.type is unavailable. An acquire that joins a hold of its owner
-//     is not measured.
+//     is not measured. Neither is an acquire that finds the finished record of a call
+//     that then fails with once.ErrMismatch or once.ErrIndeterminate.
 //   - A hold is measured once per lease, at the lease's end. The outcome is released,
 //     unconfirmed if the store did not confirm the release, or lost.
 //   - The outcome of a call of package once is ran, replayed, in_progress, mismatch,
@@ -54,12 +55,12 @@
 // # Cost
 //
 // Acquiring and releasing a lock costs two measurements and no additional command to
-// the store. A measurement with attributes that were used before allocates nothing.
-// BenchmarkLocks in sdktest measures the cycles of 64 goroutines with empty leases,
-// with and without Telemetry, on one Redis and two cores. With one key per goroutine,
-// the cycles are 2 % slower with Telemetry. With one key for all goroutines, a lease
-// takes 11 µs, and the cycles are 11 % slower. The SDK (v1.45) takes 0.4 µs per
-// measurement, half of it for looking up the attributes.
+// the store. A measurement with attributes that were used before allocates nothing,
+// unless the SDK stores an exemplar. BenchmarkLocks in sdktest measures the cycles of
+// 64 goroutines with empty leases, with and without Telemetry, on one Redis and two
+// cores. With one key per goroutine, the cycles are 2 % slower with Telemetry. With one
+// key for all goroutines, a lease takes 11 µs, and the cycles are 11 % slower. The SDK
+// (v1.45) takes 0.4 µs per measurement, half of it for looking up the attributes.
 //
 // # Cards
 //

@@ -65,8 +65,8 @@ func WithAllAcquires() Option { return func(c *config) { c.acquires = true } }
 
 // WithHoldSpans writes a span "hold order" for every lease under a recorded parent, at
 // the lease's end, in addition to the span of its acquire. By default leases have no
-// spans. The span covers nearly the same time as the handler's span. It is created at
-// the end, so it cannot be the parent of spans that were created under the lease.
+// spans, because many leases last nearly as long as the span of their handler. The span
+// is created at the end, so it cannot be the parent of spans under the lease.
 func WithHoldSpans() Option { return func(c *config) { c.holds = true } }
 
 func (c *config) refuse(err error) {

@@ -53,7 +53,6 @@ func (p *provider) note(name string, value float64, set attribute.Set, what ...s
 	p.lines = append(p.lines, line)
 }
 
-// take returns the sorted lines, and deletes them.
 func (p *provider) take() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -232,7 +231,6 @@ func (s *span) End(opts ...trace.SpanEndOption) {
 	s.t.spans.note("span "+s.name, took, attribute.NewSet(s.start.Attributes()...), more...)
 }
 
-// observed returns a Telemetry, and the provider to which it writes.
 func observed(t *testing.T, opts ...otellock.Option) (*otellock.Telemetry, *provider) {
 	t.Helper()
 	p := &provider{}
@@ -245,7 +243,6 @@ func observed(t *testing.T, opts ...otellock.Option) (*otellock.Telemetry, *prov
 	return tel, p
 }
 
-// recorded returns a context with a recorded parent span.
 func recorded(ctx context.Context) context.Context {
 	ctx, _ = (&tracer{}).Start(ctx, "parent")
 	return ctx

@@ -11,7 +11,6 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// The keys of the attributes.
 const (
 	keyName      = attribute.Key("lockkit.name")
 	keyMode      = attribute.Key("lockkit.mode")
@@ -73,7 +72,6 @@ var failureNames = [failures]string{
 	unavailable: "unavailable", leaseLost: "lost", closed: "closed", unsupported: "unsupported", invalid: "invalid", otherError: "_OTHER",
 }
 
-// errorType returns the failure for err.
 func errorType(err error) failure {
 	switch {
 	case err == nil:

@@ -36,7 +36,7 @@ func TestSpans(t *testing.T) {
 			"span acquire order 0.0001 lockkit.contended=true lockkit.mode=exclusive lockkit.name=order lockkit.outcome=acquired internal",
 		},
 		{
-			"key stays taken, no error", nil,
+			"key stays taken without error", nil,
 			core.Event{Kind: core.GaveUp, Wait: short, Contended: true, Err: &core.BusyError{Key: "order:secret", Waiting: 7}},
 			"span acquire order 0.0001 lockkit.contended=true lockkit.mode=exclusive lockkit.name=order lockkit.outcome=busy lockkit.waiting=7 internal",
 		},

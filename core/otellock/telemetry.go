@@ -26,7 +26,8 @@ var (
 )
 
 // Telemetry is a core.Observer that writes metrics and spans. It is safe for concurrent
-// use. Only the first measurement with new attributes allocates memory.
+// use. It allocates memory only for the first measurement with new attributes, and for
+// spans.
 type Telemetry struct {
 	names    *names
 	acquires bool // all acquires have spans
@@ -117,8 +118,8 @@ func (t *Telemetry) instruments() error {
 }
 
 // collectPasses reports the counter of passes for each name that has passes. A key with
-// many waiters is passed on thousands of times per second. So passes are counted in
-// memory. Such a count takes a hundredth of the time of a measurement.
+// many waiters can be passed on thousands of times per second. So passes are counted in
+// memory, which takes less time than a measurement.
 func (t *Telemetry) collectPasses(_ context.Context, to metric.Int64Observer) error {
 	for s := range t.names.all {
 		if n := s.passes.Load(); n > 0 {
@@ -163,7 +164,6 @@ func (t *Telemetry) Observe(ctx context.Context, e core.Event) {
 	}
 }
 
-// acquired measures an acquire.
 func (t *Telemetry) acquired(ctx context.Context, e *core.Event, end ended) {
 	s := t.of(ctx, e.Name)
 	if e.Reentered {
@@ -183,8 +183,8 @@ func (t *Telemetry) held(ctx context.Context, e *core.Event, o outcome) {
 	t.holdSpan(ctx, e, s, o)
 }
 
-// called measures a call of package once. It also measures the call's acquire, if no
-// other event reports the acquire.
+// called measures a call of package once. It also measures the acquire of a call that
+// was replayed or is unreplayable. No other event reports that acquire.
 func (t *Telemetry) called(ctx context.Context, e *core.Event) {
 	o := failed
 	switch {

@@ -118,7 +118,8 @@ func TestMeasurements(t *testing.T) {
 			t.Run(fmt.Sprintf("%s %v", k, c.event.Err), func(t *testing.T) {
 				t.Parallel()
 				tel, p := observed(t)
-				tel.Observe(t.Context(), core.Event{Kind: core.Extended, Name: "order"}) // makes the name known
+				// This event makes the name known.
+				tel.Observe(t.Context(), core.Event{Kind: core.Extended, Name: "order"})
 				p.take()
 				c.event.Kind, c.event.Name = k, "order"
 				tel.Observe(t.Context(), c.event)

@@ -25,7 +25,6 @@ type gauges struct {
 	oldest  map[*series]*core.LockCount
 }
 
-// counted is the name and mode under which leases and requests are counted.
 type counted struct {
 	of   *series
 	mode core.Mode
@@ -47,11 +46,11 @@ func (g *gauges) instruments(m metric.Meter) error {
 }
 
 // Watch makes the gauges report the leases and requests of l until stop is called. The
-// values are read from l's Snapshot when metrics are collected. For several Lockers, the
-// numbers of leases, requests and cleanups are added up, and each age is the maximum. If a
-// reported name has no more leases and requests, it is reported with 0. Watch does not
-// prevent l from being closed. A second call of stop changes nothing. Watch panics if l is
-// nil.
+// values are read from l's Snapshot when metrics are collected. For several Lockers,
+// the numbers of leases, requests and cleanups are added up, and each age is the
+// maximum. If a reported name has no more leases and requests, it is reported with 0.
+// Watch does not prevent l from being closed. A second call of stop changes nothing.
+// Watch panics if l is nil.
 func (t *Telemetry) Watch(l *core.Locker) (stop func()) {
 	if l == nil {
 		panic("otellock: locker is nil")
@@ -92,7 +91,6 @@ func (t *Telemetry) watch(l *core.Locker, more int) {
 	}
 }
 
-// collect reports the gauges.
 func (t *Telemetry) collect(ctx context.Context, to metric.Observer) error {
 	g := &t.gauges
 	g.mu.Lock()
@@ -130,7 +128,6 @@ func (t *Telemetry) collect(ctx context.Context, to metric.Observer) error {
 	return nil
 }
 
-// count adds c to the count all[of].
 func count[K comparable](all map[K]*core.LockCount, of K, c core.LockCount) {
 	sum := all[of]
 	if sum == nil {

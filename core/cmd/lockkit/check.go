@@ -17,19 +17,23 @@ import (
 	"github.com/lockkit/lockkit/core/internal/visible"
 )
 
-var checkCommand = command{"check", "check [flags]                          report why the store's servers are unfit", check}
+var checkCommand = command{"check", "check [flags]                          check whether the servers are fit for locks", check}
 
 const checkHelp = `usage: lockkit check [flags]
 
-It checks whether the store's servers are fit for locks, tries them with a key of its
-own, and prints each fault on a line, with its remedy. On ZooKeeper it tries a lock.
+It checks whether the store's servers are fit for locks, and tries them with a key of
+its own. On ZooKeeper it acquires and releases a lock. It prints each fault on a line,
+with its remedy.
 
-` + storeFlagsHelp + `  -json          one JSON object: {"fit": false, "faults": ["..."]}
+` + storeFlagsHelp + `  -json          print one JSON object: {"fit": false, "faults": ["..."]}
 
-exit code: 0 fit, 1 unfit, 69 a server did not answer, 64 usage
+exit code:
+   0  fit
+   1  unfit
+  69  a server did not answer
+  64  a flag or the store's URL is wrong
 ` + storeHelp
 
-// checkLimit is the time limit of a check. Every store's check is faster.
 const checkLimit = 30 * time.Second
 
 // verdict is the output of check -json.
@@ -91,8 +95,8 @@ func faults(err error) []string {
 	return all
 }
 
-// joined returns the errors that errors.Join joined in err, or err itself. The text of a
-// client's error can have several lines too.
+// joined returns the errors that errors.Join joined in err, or err itself. It does not
+// split the text of a client's error, which can have several lines too.
 func joined(err error) (all []error) {
 	if err == nil {
 		return nil

@@ -3,6 +3,7 @@
 package main_test
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -16,7 +17,6 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// verdict is the output of check -json.
 type verdict struct {
 	Fit    *bool
 	Faults []string
@@ -97,7 +97,7 @@ func TestCheck(t *testing.T) {
 	})
 	t.Run("PostgreSQL", func(t *testing.T) {
 		t.Parallel()
-		server := testserver.StartPostgres(t)
+		server := postgres.Get(t).NewDatabase(t)
 		url := server.URL()
 		unfit(t, do(t, url, "check"), "the schema lockkit")
 		do(t, url, "run", "p:1", "--", "true").want(t, 69, "pgstore.Migrate")
@@ -107,9 +107,10 @@ func TestCheck(t *testing.T) {
 		if c := do(t, url, "check"); c.code > 1 || c.code == 1 && !strings.HasPrefix(c.out, "a crash can forget every lock: set fsync = on") {
 			t.Errorf("%+v", c) // the tests' server does not sync its commits
 		}
-		server.Exec("CREATE ROLE app LOGIN; GRANT USAGE ON SCHEMA lockkit TO app; " +
-			"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA lockkit TO app; ALTER TABLE lockkit.locks ENABLE ROW LEVEL SECURITY")
-		app := strings.Replace(url, "postgres@", "app@", 1)
+		role := "app" + strings.ToLower(rand.Text())
+		server.Exec("CREATE ROLE " + role + " LOGIN; GRANT USAGE ON SCHEMA lockkit TO " + role + "; " +
+			"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA lockkit TO " + role + "; ALTER TABLE lockkit.locks ENABLE ROW LEVEL SECURITY")
+		app := strings.Replace(url, "postgres@", role+"@", 1)
 		unfit(t, do(t, app, "check"), "row-level security hides lockkit.locks from the user: ALTER TABLE lockkit.locks DISABLE ROW LEVEL SECURITY")
 		do(t, app, "ls", "-all").want(t, 69, "row-level security hides lockkit.locks")
 	})

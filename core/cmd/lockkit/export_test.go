@@ -7,3 +7,10 @@ var Main = main
 
 // SetAnswerLimit sets answerLimit. Such a process calls it before Main.
 func SetAnswerLimit(d time.Duration) { answerLimit = d }
+
+// Lockkit exports lockkit, for tests that run the program in their own process. Such a
+// process calls Quiet before.
+var (
+	Lockkit = lockkit
+	Quiet   = quiet
+)

@@ -8,7 +8,7 @@ import (
 )
 
 // guardName is the argument that starts a guard. A guard kills a process group when the
-// process that started the guard has exited. It is not for users.
+// process that started the guard has exited. The argument is not for users.
 const guardName = "internal-guard"
 
 // guardMain reads the ID of a process group from the pipe in. When the process that

@@ -29,9 +29,8 @@ type job struct {
 	status syscall.WaitStatus // valid after the command was reaped
 }
 
-// startJob starts the command. The calling goroutine must last as long as the job,
-// because on Linux the kernel kills the command when the thread that started the command
-// exits.
+// startJob starts the command. The calling goroutine must last as long as the job. On
+// Linux the kernel kills the command when the thread that started the command exits.
 func startJob(path string, args, env []string) (*job, error) {
 	runtime.LockOSThread()
 	adopt()
@@ -61,9 +60,8 @@ func startJob(path string, args, env []string) (*job, error) {
 }
 
 // reap waits for every child of this process. The children are the guard, the command,
-// and the processes that the command's descendants leave behind: adopt makes these
-// processes children. No other function may wait for the command, because reap would
-// miss the command's exit status.
+// and the processes that the command's descendants leave behind (adopt). No other
+// function may wait for the command, because reap would miss the command's exit status.
 func (j *job) reap() {
 	for running := true; ; {
 		var status syscall.WaitStatus
@@ -82,7 +80,6 @@ func (j *job) reap() {
 
 func (j *job) group() int { return j.cmd.Process.Pid }
 
-// signal sends s to the group.
 func (j *job) signal(s syscall.Signal) { _ = syscall.Kill(-j.group(), s) }
 
 // gone reports whether the command and its whole group have exited.
@@ -95,8 +92,9 @@ func (j *job) gone() bool {
 	return errors.Is(syscall.Kill(-j.group(), 0), syscall.ESRCH)
 }
 
-// stop sends SIGTERM to the group now and SIGKILL at the time kill, and waits until the
-// group has exited. It reports whether the whole group has exited.
+// stop sends SIGTERM to the group now, and SIGKILL from the time kill on. It waits
+// until the whole group has exited, at most until stuck after kill, and reports whether
+// it has.
 func (j *job) stop(kill time.Time) bool {
 	if !j.gone() && time.Now().Before(kill) {
 		j.signal(syscall.SIGTERM)
@@ -153,14 +151,14 @@ func newGuard() (*guard, error) {
 	return &guard{cmd: cmd, in: in}, nil
 }
 
-// watch sends the guard the ID of the group.
 func (g *guard) watch(group int) error {
 	_, err := fmt.Fprintln(g.in, group)
 	return err
 }
 
 // end kills the guard, so that the guard does not react to the end of this process.
-// After the command was started, reap can have waited for the guard already.
+// After the command was started, reap can have waited for the guard already. Then end
+// kills nothing, because another process can have the guard's ID.
 func (g *guard) end() {
 	if !g.reaped.Load() {
 		_ = g.cmd.Process.Kill()
@@ -172,7 +170,7 @@ func (g *guard) end() {
 func guardEnv() []string { return without(os.Environ(), storeVariable, ownerVariable) }
 
 // deafen makes the guard ignore the signals that a service manager sends to all
-// processes of a service, so that this program can stop the command first.
+// processes of a service. So this program can stop the command first.
 func deafen() { signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT) }
 
 func killGroup(group int) { _ = syscall.Kill(-group, syscall.SIGKILL) }

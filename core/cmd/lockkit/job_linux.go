@@ -10,8 +10,8 @@ import (
 func endWithParent(a *syscall.SysProcAttr) { a.Pdeathsig = syscall.SIGKILL }
 
 // adopt makes this process the parent of the processes that its descendants leave
-// behind, so that reap can reap them. In a container, there may be no other process
-// that reaps them.
+// behind. So reap can reap these processes. In a container, there may be no other
+// process that reaps them.
 func adopt() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
 // self returns the path of this program, even after its file was replaced.

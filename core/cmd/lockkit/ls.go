@@ -15,25 +15,27 @@ var lsCommand = command{"ls", "ls [flags] [NAME]                      list holds
 
 const lsHelp = `usage: lockkit ls [flags] [NAME]
 
-It lists holds and waits of more than 5 s, the oldest first, from the cards of the
-processes (core.WithCard), which are written every 10 s. NAME is the name of a lock:
-only those are listed.
+It lists the holds and waits of more than 5 s, the oldest first, from the cards of the
+processes (core.WithCard). A process writes its card every 10 s. With NAME, only the
+locks of this name are listed.
 
-With -all it walks over the whole store in place of the cards. On Redis that is a SCAN
-of the database, in steps of up to 1,000 keys with pauses, including keys that are no
-locks: a second of the server's time for a million keys. Locks come in no order. A lock
-that was there all the time is listed at least once; others can be missed, or listed
-twice. There NAME is the part of a key before the first ':'.
+With -all it walks over the whole store instead of the cards, and NAME is the part of a
+key before the first ':'. On Redis this is a SCAN of the database, in steps of up to
+1,000 keys with pauses. It includes the keys that are not locks. A million keys take
+about a second of the server's time. The locks are in no particular order. A lock that
+exists during the whole walk is listed at least once, and can be listed twice. Other
+locks can be missed.
 
-` + storeFlagsHelp + `  -held D        only holds and waits of at least D (5s, 0 with -all)
-  -all           walk over the store
-  -json          a JSON object on each line
+` + storeFlagsHelp + `  -held D        list only holds and waits of at least D (default 5s, with -all 0)
+  -all           walk over the whole store
+  -json          print a JSON object on each line
 
-exit code: 0, 69 the store did not answer or refused a right, 64 usage, or the store
-cannot do that
+exit code:
+   0  success
+  69  the store did not answer, or refused a right
+  64  a flag or the store's URL is wrong, or the store does not support the request
 ` + storeHelp
 
-// listing has the arguments of ls.
 type listing struct {
 	*operator
 	all  bool
@@ -57,7 +59,6 @@ func ls(args []string, out, errs io.Writer) int {
 	})
 }
 
-// cards lists the entries of the cards.
 func (l listing) cards(ctx context.Context, in *inspect.Inspector) error {
 	o, err := in.Now(ctx)
 	if errors.Is(err, core.ErrUnsupported) {
@@ -84,7 +85,7 @@ func (l listing) cards(ctx context.Context, in *inspect.Inspector) error {
 		}
 	}
 	if !l.json {
-		_, _ = fmt.Fprintf(l.out, "processes with a card: %d (ls -all lists what others hold too)\n", len(o.Processes))
+		_, _ = fmt.Fprintf(l.out, "processes with a card: %d (ls -all also lists the locks of other processes)\n", len(o.Processes))
 		if len(rows) > 0 {
 			_, _ = fmt.Fprint(l.out, heading)
 		}

@@ -40,9 +40,14 @@ type command struct {
 var commands = []command{runCommand, lsCommand, showCommand, revokeCommand, releaseCommand, checkCommand}
 
 func main() {
-	logging.Disable() // by default, the clients write to stderr
-	_ = mysql.SetLogger(silent{})
+	quiet()
 	os.Exit(lockkit(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// quiet silences the clients, which write to stderr by default.
+func quiet() {
+	logging.Disable()
+	_ = mysql.SetLogger(silent{})
 }
 
 func lockkit(args []string, out, errs io.Writer) int {
@@ -62,16 +67,16 @@ func lockkit(args []string, out, errs io.Writer) int {
 			return c.main(args[1:], out, errs)
 		}
 	}
-	return complain(errs, exitUsage, fmt.Errorf("no command %q; see lockkit help", args[0]))
+	return complain(errs, exitUsage, fmt.Errorf("unknown command %q; see lockkit help", args[0]))
 }
 
 func usage() string {
 	var b strings.Builder
-	b.WriteString("lockkit runs commands under distributed locks, and shows and ends their holds.\n\n")
+	b.WriteString("lockkit runs commands under distributed locks, shows the holds of locks, and removes\nholds.\n\n")
 	for _, c := range commands {
 		fmt.Fprintf(&b, "  lockkit %s\n", c.brief)
 	}
-	b.WriteString("\nlockkit COMMAND -h says more.\n" + storeHelp)
+	b.WriteString("\nlockkit COMMAND -h shows the flags and exit codes of a command.\n" + storeHelp)
 	return b.String()
 }
 
@@ -89,8 +94,9 @@ func complain(errs io.Writer, code int, err error) int {
 	return code
 }
 
-// oneLine returns the lines of text on one line. A repeated line appears once: pgx
-// lists an address for the attempt with TLS, and again for the attempt without TLS.
+// oneLine returns the lines of text on one line. A line that is the same as the line
+// before it appears once. pgx lists an address for the attempt with TLS, and again for
+// the attempt without TLS.
 func oneLine(text string) string {
 	var b strings.Builder
 	last := ""

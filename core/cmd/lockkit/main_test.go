@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -37,6 +38,8 @@ func TestMain(m *testing.M) {
 		}
 		program.Main()
 	}
+	program.Quiet()
+	_ = os.Unsetenv("LOCKKIT_STORE")
 	flag.Parse()
 	// Most tests wait for a lease to expire, so two processors can run six tests at
 	// once.
@@ -75,9 +78,19 @@ func self(t testing.TB) string {
 	return path
 }
 
+// do calls the program in the test's process, with the store in a flag. The command run
+// starts processes, so do runs it in a process of its own.
 func do(t testing.TB, store string, args ...string) call {
 	t.Helper()
-	return end(t, lockkit(t, store, args...))
+	if len(args) == 0 || args[0] == "run" {
+		return end(t, lockkit(t, store, args...))
+	}
+	if store != "" {
+		args = slices.Insert(slices.Clone(args), 1, "-store", store)
+	}
+	var out, errs bytes.Buffer
+	code := program.Lockkit(args, &out, &errs)
+	return call{code, out.String(), errs.String()}
 }
 
 // served runs the program until it exits. If the server answers too late, on a busy

@@ -15,6 +15,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/inspect"
 	"github.com/lockkit/lockkit/core/internal/visible"
+	"github.com/lockkit/lockkit/core/internal/words"
 	"github.com/lockkit/lockkit/core/store"
 )
 
@@ -48,7 +49,8 @@ func (o *operator) arguments(args []string, help string, least, most int) (code 
 }
 
 // answerLimit limits the time for which a command waits for the store, so that an
-// operator has a result within ten seconds. Tests shorten it.
+// operator has a result within ten seconds. The exception is ls -all, which waits this
+// long for each page. Tests shorten this limit.
 var answerLimit = 8 * time.Second
 
 // inspect calls do with the store, and returns the exit code. ctx times out after
@@ -69,7 +71,7 @@ func (o *operator) inspect(do func(ctx context.Context, in *inspect.Inspector) e
 		err = do(ctx, in)
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("no answer from %s within %v: %w", s.servers, answerLimit, err)
+		err = fmt.Errorf("no answer from %s within %s: %w", s.servers, words.Duration(answerLimit), err)
 	}
 	if err != nil {
 		return complain(o.errs, status(err), err)
@@ -98,7 +100,6 @@ type row struct {
 	kind    string // mode and weight in words
 }
 
-// rowsOf returns the rows of a lock.
 func rowsOf(l inspect.Lock) (rows []row) {
 	for _, h := range l.Holds {
 		state := "held"
@@ -135,7 +136,6 @@ func rowOf(l inspect.Lock, h inspect.Hold, state string) row {
 	return r
 }
 
-// by adds the card's process to the row.
 func (r *row) by(c core.Card) {
 	r.Service, r.Version, r.Host, r.PID, r.Process = c.Service, c.Version, c.Host, c.PID, c.Process
 }

@@ -10,18 +10,22 @@ import (
 	"github.com/lockkit/lockkit/core/inspect"
 )
 
-var revokeCommand = command{"revoke", "revoke [flags] KEY HOLD                end a hold; KEY stays taken for the rest of it", revoke}
+var revokeCommand = command{"revoke", "revoke [flags] KEY HOLD                remove a hold; KEY stays taken for the rest of it", revoke}
 
 const revokeHelp = `usage: lockkit revoke [flags] KEY HOLD
 
-It ends the hold of KEY with the ID HOLD, which ls and show print. No other process can
-have KEY before the holder has learned of the loss, or no longer trusts its hold: KEY
-stays taken for the rest of the hold, at most the TTL of its lease.
+It removes the hold of KEY that has the ID HOLD. ls and show print the IDs. KEY stays
+taken for the rest of the hold. So the holder is notified of the loss, or no longer
+trusts its hold, before another process can acquire KEY.
 
-` + storeFlagsHelp + `  -json          a JSON object: {"hold": "...", "ended": true}
+` + storeFlagsHelp + `  -json          print a JSON object: {"hold": "...", "ended": true}
 
-exit code: 0 the hold is revoked, 70 there is no such hold, and nothing has changed, 69
-the store did not answer or refused a right, 64 usage, or the store cannot do that
+exit code:
+   0  the hold is revoked
+  70  KEY has no such hold, and nothing has changed
+  69  the store did not answer, or refused a right
+  64  a flag, KEY, HOLD or the store's URL is wrong, or the store does not support the
+      request
 ` + storeHelp
 
 func revoke(args []string, out, errs io.Writer) int {
@@ -38,7 +42,7 @@ func (o *operator) end(how func(in *inspect.Inspector, ctx context.Context, key,
 	return o.inspect(func(ctx context.Context, in *inspect.Inspector) error {
 		switch err := how(in, ctx, o.flags.Arg(0), hold); {
 		case errors.Is(err, core.ErrLost):
-			return fmt.Errorf("there is no such hold of the key, and nothing has changed: %w", core.ErrLost)
+			return fmt.Errorf("the key has no such hold, and nothing has changed: %w", core.ErrLost)
 		case err != nil && !errors.Is(err, core.ErrInvalid) && !errors.Is(err, core.ErrUnsupported) && !errors.Is(err, core.ErrUnavailable):
 			return fmt.Errorf("unknown whether the hold was removed; run the command again to find out: %w", err)
 		case err != nil:

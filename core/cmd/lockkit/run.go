@@ -20,6 +20,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/adapter"
+	"github.com/lockkit/lockkit/core/internal/words"
 )
 
 var runCommand = command{"run", "run [flags] KEY -- COMMAND [ARG...]    run a command under the lock of KEY", run}
@@ -32,45 +33,47 @@ const (
 const runHelp = `usage: lockkit run [flags] KEY -- COMMAND [ARG...]
 
 It acquires the lock of KEY, runs COMMAND, and releases the lock when COMMAND has
-exited. It extends the lock meanwhile. If that fails, it stops COMMAND before another
-process can have the lock: by SIGTERM, then by SIGKILL.
+exited. Meanwhile it extends the lock. If the extensions fail, it stops COMMAND before
+another process can acquire the lock: by SIGTERM, then by SIGKILL.
 
-` + storeFlagsHelp + `  -wait D        wait at most D for a busy lock (0: one attempt)
-  -ttl D         the lock is free at most D after this machine has died (30s)
-  -shared        with others that say -shared
-  -permits N/OF  N of OF permits in place of the whole lock, such as 1/3
-  -keep D        keep the lock for D from its start on, even if COMMAND exits
-                 earlier: a job that several machines start runs once
-  -grace D       SIGTERM comes earlier, and SIGKILL D after it
-                 (2.4 % of the ttl; at most 40 %)
-  -join          join the lock whose owner is in LOCKKIT_OWNER, if that holds KEY, and
-                 pass the owner to COMMAND there, which is a secret
+` + storeFlagsHelp + `  -wait D        wait at most D for a busy lock (default 0: one attempt)
+  -ttl D         if this machine crashes, the lock is free after at most D (default 30s)
+  -shared        share the lock with other commands that use -shared
+  -permits N/OF  take N of OF permits instead of the whole lock, such as 1/3
+  -keep D        hold the lock until D after its grant, even if COMMAND exits earlier,
+                 so that a job that several machines start runs once
+  -grace D       send SIGTERM earlier: D before SIGKILL (default 2.4 % of -ttl, at most
+                 40 %)
+  -join          join the lock whose owner is in LOCKKIT_OWNER, if the owner holds KEY.
+                 COMMAND gets LOCKKIT_OWNER too. Its value is a secret
 
-COMMAND is the first of a process group of its own, which its children are in.
-Signals are for all of the group. Of SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and
-SIGUSR2 the group gets those that lockkit gets. Processes that COMMAND leaves running
-in its group are stopped before the lock is released. A process that makes a session of
-its own (setsid) leaves the group, and is not stopped. If lockkit is killed, the
-group is killed. If lockkit is stopped (SIGSTOP), the group is not stopped in time:
-only a resource that refuses older tokens is safe from that. COMMAND cannot read
-from the terminal.
+COMMAND is the first process of a new process group, and its children are in the group.
+lockkit passes SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 on to the whole
+group. Processes that COMMAND leaves running in the group are stopped before the lock is
+released. A process that starts its own session (setsid) leaves the group, and is not
+stopped. If lockkit is killed, the group is killed. If lockkit is stopped (SIGSTOP), the
+group is not stopped in time. Then only a resource that refuses older tokens is safe.
+COMMAND cannot read from the terminal.
 
-LOCKKIT_TOKEN in the environment of COMMAND is the lock's fencing token, which is
-greater than that of every earlier holder. There is none with -shared or -permits.
+COMMAND gets the lock's fencing token in LOCKKIT_TOKEN. The token is greater than the
+token of every earlier holder. With -shared or -permits there is no token.
 
-exit code: that of COMMAND, 128 and the number of the signal that ended it, or
+The exit code is the exit code of COMMAND. If a signal ended COMMAND or the wait for the
+lock, the exit code is 128 plus the signal's number. Other exit codes:
   75  the lock is busy; COMMAND did not run
-  69  the store is down; COMMAND did not run
-  70  the lock was lost; COMMAND was stopped, or had just exited
-  64  usage; COMMAND did not run
- 126, 127  COMMAND cannot be run, is not there
+  69  the store is unavailable; COMMAND did not run
+  70  the lock was lost: COMMAND was stopped, or had just exited. Or a process of
+      COMMAND cannot be killed
+  64  a flag, KEY or the store's URL is wrong, or the store does not support the
+      request; COMMAND did not run
+ 126  COMMAND cannot be run
+ 127  COMMAND does not exist
 ` + storeHelp
 
 // errStuck reports that the lock is not released, because a process of the command is
 // still running.
-var errStuck = errors.New("a process of the command cannot be killed; the lock is not released, and expires with its ttl")
+var errStuck = errors.New("a process of the command cannot be killed; the lock is not released, and expires after its TTL")
 
-// plan has the arguments of run.
 type plan struct {
 	where storeFlags
 	key   string
@@ -134,7 +137,7 @@ func newPlan(args []string, out, errs io.Writer) (p *plan, code int, ok bool) {
 	}
 	rest := flags.Args()
 	if len(rest) < 3 || rest[1] != "--" {
-		return refuse("the form is run [flags] KEY -- COMMAND")
+		return refuse("usage: lockkit run [flags] KEY -- COMMAND [ARG...]")
 	}
 	p.key, p.args = rest[0], rest[2:]
 	p.opts = append(p.opts, core.Wait(*wait), core.TTL(p.ttl), core.KeepFor(*keep))
@@ -146,12 +149,12 @@ func newPlan(args []string, out, errs io.Writer) (p *plan, code int, ok bool) {
 		some, errN := strconv.Atoi(n)
 		all, errOf := strconv.Atoi(of)
 		if !ok || errN != nil || errOf != nil {
-			return refuse("-permits is of the form 1/3")
+			return refuse("-permits %q is not of the form N/OF, such as 1/3", *permits)
 		}
 		p.opts = append(p.opts, core.Permits(some, all))
 	}
 	if p.grace < 0 || p.grace > p.ttl*2/5 {
-		return refuse("-grace: %v is out of range (0 to %v with -ttl %v)", p.grace, p.ttl*2/5, p.ttl)
+		return refuse("-grace: %s is out of range (0 to %s for a TTL of %s)", words.Duration(p.grace), words.Duration(p.ttl*2/5), words.Duration(p.ttl))
 	}
 	var err error
 	if p.path, err = exec.LookPath(p.args[0]); err != nil {
@@ -168,8 +171,8 @@ func cannotRun(err error) int {
 	return exitNoExec
 }
 
-// run runs the command under the lock. It returns the exit code, and the reason if the
-// exit code is not the command's own.
+// run runs the command under the lock. It returns the exit code and the error for the
+// user, which is nil if there is nothing to report.
 func (p *plan) run(locks *core.Locker) (int, error) {
 	signals := make(chan os.Signal, 16)
 	listen(signals)
@@ -187,7 +190,8 @@ func (p *plan) run(locks *core.Locker) (int, error) {
 	t := newTrust(lease, p.grace)
 	if p.grace > t.span/2 {
 		_ = lease.Release(context.Background())
-		return exitUsage, fmt.Errorf("-grace: %v exceeds half of the lock's validity of %v (at most %v)", p.grace, t.span.Round(time.Millisecond), (t.span / 2).Round(time.Millisecond))
+		return exitUsage, fmt.Errorf("-grace: %s exceeds half of the lock's validity of %s (at most %s)",
+			words.Duration(p.grace), words.Duration(t.span.Round(time.Millisecond)), words.Duration((t.span / 2).Round(time.Millisecond)))
 	}
 	j, err := startJob(p.path, p.args, p.environ(lease))
 	if err != nil {
@@ -203,14 +207,13 @@ func (p *plan) run(locks *core.Locker) (int, error) {
 	case lost || errors.Is(err, core.ErrLost):
 		return exitLost, fmt.Errorf("%w; the command exited with code %d", core.ErrLost, code)
 	case err != nil:
-		return code, fmt.Errorf("%w; the lock expires with its ttl", err)
+		return code, fmt.Errorf("%w; the lock expires after its TTL", err)
 	}
 	return code, nil
 }
 
-// listen subscribes to the signals that are passed on to the command, and to the signals
-// that would kill or suspend this process while the command runs. Ignored signals stay
-// ignored.
+// listen subscribes to the signals for the command, and to the signals that would kill
+// or suspend this process. Ignored signals stay ignored.
 func listen(signals chan<- os.Signal) {
 	for _, s := range append(slices.Clone(handed), syscall.SIGTSTP, syscall.SIGPIPE) {
 		if !signal.Ignored(s) {

@@ -49,7 +49,7 @@ func TestRun(t *testing.T) {
 	on := map[string]func(t *testing.T) string{
 		"Redis": func(*testing.T) string { return redisURL(server.Addr) },
 		"PostgreSQL": func(t *testing.T) string {
-			url := testserver.StartPostgres(t).URL()
+			url := postgres.Get(t).NewDatabase(t).URL()
 			if err := pgstore.Migrate(t.Context(), testclient.Postgres(t, url)); err != nil {
 				t.Fatal(err)
 			}
@@ -191,20 +191,20 @@ func TestCodes(t *testing.T) {
 		text  string
 	}{
 		{"no command", store, nil, 64, "lockkit run"},
-		{"an unknown command", store, []string{"ruin"}, 64, `no command "ruin"`},
+		{"an unknown command", store, []string{"ruin"}, 64, `unknown command "ruin"`},
 		{"no key", store, []string{"run", "--", "true"}, 64, "KEY -- COMMAND"},
 		{"no dashes", store, []string{"run", "k:1", "true", "x"}, 64, "KEY -- COMMAND"},
 		{"nothing to run", store, []string{"run", "k:1", "--"}, 64, "KEY -- COMMAND"},
 		{"an empty key", store, []string{"run", "", "--", "true"}, 64, "invalid"},
 		{"an unknown flag", store, []string{"run", "-fast", "k:1", "--", "true"}, 64, "-fast"},
 		{"a ttl that is too short", store, []string{"run", "-ttl", "1ms", "k:1", "--", "true"}, 64, "TTL"},
-		{"grace without time to extend", store, []string{"run", "-ttl", "10s", "-grace", "5s", "k:1", "--", "true"}, 64, "4s"},
+		{"grace without time to extend", store, []string{"run", "-ttl", "10s", "-grace", "5s", "k:1", "--", "true"}, 64, "4 s"},
 		{"permits that are none", store, []string{"run", "-permits", "3", "k:1", "--", "true"}, 64, "1/3"},
 		{"permits beyond their number", store, []string{"run", "-permits", "4/3", "k:1", "--", "true"}, 64, "Permits"},
 		{"a negative wait", store, []string{"run", "-wait", "-1s", "k:1", "--", "true"}, 64, "Wait"},
 		{"what the store does not serve", store, []string{"run", "-plain", "-shared", "k:1", "--", "true"}, 64, "not supported"},
 		{"no store", "", []string{"run", "k:1", "--", "true"}, 64, "LOCKKIT_STORE"},
-		{"a store of no kind", "etcd://host", []string{"run", "k:1", "--", "true"}, 64, "redis://"},
+		{"a store of no kind", "etcd://host", []string{"run", "k:1", "--", "true"}, 64, "unknown scheme (redis,"},
 		{"a store that is no URL", "host:6379", []string{"run", "k:1", "--", "true"}, 64, "not a URL"},
 		{"a store that is down", "redis://127.0.0.1:1", []string{"run", "k:1", "--", "true"}, 69, "unavailable"},
 		{"PostgreSQL that is down", "postgres://127.0.0.1:1/x", []string{"run", "k:1", "--", "true"}, 69, "unavailable"},
@@ -212,7 +212,7 @@ func TestCodes(t *testing.T) {
 		{"MySQL without a database", "mysql://root@127.0.0.1:1", []string{"check"}, 64, "mysql://user:password@host:3306/database"},
 		{"a parameter of no driver", "mysql://127.0.0.1:1/x?parseTime=perhaps", []string{"check"}, 64, "perhaps"},
 		{"a file that is not there", "sqlite:///nowhere/locks.db", []string{"check"}, 64, "no such file"},
-		{"a folder", "sqlite:///", []string{"check"}, 64, "no file"},
+		{"a folder", "sqlite:///", []string{"check"}, 64, "not a file"},
 		{"a database in memory", "sqlite://:memory:", []string{"check"}, 64, "in memory"},
 		{"a file that is no database", "sqlite://" + plain, []string{"run", "k:1", "--", "true"}, 69, "not a database"},
 		{"a command that is not there", store, []string{"run", "k:1", "--", "no-such-command"}, 127, "no-such-command"},
@@ -231,7 +231,7 @@ func TestCodes(t *testing.T) {
 		t.Parallel()
 		c := do(t, "", "run", "-h")
 		c.want(t, 0, "")
-		for _, text := range []string{"75 ", "69 ", "70 ", "64 ", "126, 127", "list of processes", "-grace", "setsid"} {
+		for _, text := range []string{"75 ", "69 ", "70 ", "64 ", " 126  ", " 127  ", "list of processes", "-grace", "setsid"} {
 			if !strings.Contains(c.out, text) {
 				t.Errorf("%q is missing in the help:\n%s", text, c.out)
 			}
@@ -253,11 +253,11 @@ func TestCodes(t *testing.T) {
 			}
 		}
 	})
-	t.Run("-store comes before the environment", func(t *testing.T) {
+	t.Run("store flag beats the environment", func(t *testing.T) {
 		t.Parallel()
 		do(t, "redis://127.0.0.1:1", "run", "-store", store, "store:1", "--", "true").want(t, 0, "")
 	})
-	t.Run("-prefix and -plain", func(t *testing.T) {
+	t.Run("flags of keys", func(t *testing.T) {
 		t.Parallel()
 		f := file(t)
 		runWorker(t, store, f, "-prefix", "mine:", "-plain", "plain:1")
@@ -326,7 +326,7 @@ func TestReadme(t *testing.T) {
 		a, b := acquire(t, locks, "order:42"), acquire(t, locks, "order:43")
 		ids := strings.NewReplacer("6CkD3Vx0aZs", a.ID(), "pQ0r1bT8uWw", b.ID())
 		c := sh(ids.Replace(forOperators), b.ID()+"\n")
-		c.want(t, 0, "Another one can have the key")
+		c.want(t, 0, "Another process can acquire the key")
 		if n := strings.Count(c.out, a.ID()); n != 2 { // in ls -all and in show
 			t.Errorf("%q", c.out)
 		}

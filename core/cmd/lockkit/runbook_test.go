@@ -34,7 +34,6 @@ var (
 	commands = regexp.MustCompile(`^(lockkit|redis-cli|promtool|kill|make|go|echo) `)
 )
 
-// sections returns the sections of the page.
 func sections(t *testing.T) (all []*section) {
 	t.Helper()
 	text, err := os.ReadFile("../../OPERATIONS.md")
@@ -197,7 +196,6 @@ var varies = []struct {
 	{regexp.MustCompile(`\n+$`), ""},
 }
 
-// alike returns a text without the parts that vary.
 func alike(text string) string {
 	for _, v := range varies {
 		text = v.what.ReplaceAllString(text, v.text)
@@ -205,8 +203,9 @@ func alike(text string) string {
 	return text
 }
 
-// TestRunbook runs every command of core/OPERATIONS.md, and compares the outputs with
-// the page.
+// TestRunbook runs the blocks of commands in core/OPERATIONS.md, and compares their
+// outputs with the page. It also runs the commands in the text, except those that a
+// scene only notes.
 func TestRunbook(t *testing.T) {
 	t.Parallel()
 	scenes := map[string]func(s *scene){

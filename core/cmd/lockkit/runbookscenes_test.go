@@ -29,8 +29,8 @@ func (s *scene) on(server *testserver.Redis) *scene {
 	return s
 }
 
-// known records a command of the text that another test runs. It checks that file
-// contains text, which shows that the other test exists.
+// known records a command of the text that this test does not run. It checks that file
+// contains text, which shows that the subject of the command exists.
 func (s *scene) known(command, file, text string) {
 	s.t.Helper()
 	s.noted(command)
@@ -53,7 +53,6 @@ func unfitScene(s *scene) {
 	s.block("lockkit check")
 }
 
-// logged records the log of a service.
 type logged struct {
 	mu  sync.Mutex
 	all bytes.Buffer
@@ -89,7 +88,8 @@ func logScene(s *scene) {
 	}
 	s.noted("redis-cli MONITOR") // does not exit
 	s.monitor(server, lease.Owner())
-	if c := s.run("redis-cli GET 'lk2:{order:42}'"); !strings.Contains(c.out, lease.Owner()[:30]) { // the rest is the token
+	// The rest of the owner is the token.
+	if c := s.run("redis-cli GET 'lk2:{order:42}'"); !strings.Contains(c.out, lease.Owner()[:30]) {
 		s.t.Errorf("%+v", c)
 	}
 }
@@ -140,7 +140,7 @@ func sizingScene(s *scene) {
 	s.known("go test ./core -run TestMemory -v", "core/memory_test.go", "func TestMemory(")
 	s.known("go doc …/core/pgstore", "core/pgstore/doc.go", "onnection")
 	s.known("go test ./core/pgstore -run TestRoundTrips -v", "core/pgstore/locker_test.go", "func TestRoundTrips(")
-	s.noted("echo srvr | nc 127.0.0.1 2181") // zooKeeperScene runs this command
+	s.noted("echo srvr | nc 127.0.0.1 2181") // zooKeeperScene sends the same request
 	s.known("go test ./core/zkstore -run TestRequests -v", "core/zkstore/requests_test.go", "func TestRequests(")
 	s.sh("lockkit run probe:1 -- true") // makes the server load the scripts
 	s.run("redis-cli CONFIG RESETSTAT").want(s.t, 0, "")
@@ -165,7 +165,6 @@ func sizingScene(s *scene) {
 	}
 }
 
-// payments is a service with a card.
 func payments(t *testing.T, store core.Store) *core.Locker {
 	t.Helper()
 	return service(t, store, core.WithCard(core.Card{Service: "payments", Version: "1.4.2"}))
@@ -181,7 +180,8 @@ func (s *scene) contended(holder, other *core.Locker, opts ...core.AcquireOption
 	wg.Go(func() { _ = other.Do(ctx, "order:42", func(context.Context) error { return nil }, opts...) })
 	s.t.Cleanup(func() { cancel(); wg.Wait() })
 	testserver.Eventually(s.t, patience, "there is a waiter", func() bool {
-		for _, r := range s.sh("lockkit show -json order:42").rows(s.t) {
+		time.Sleep(20 * time.Millisecond)
+		for _, r := range do(s.t, s.store, "show", "-json", "order:42").rows(s.t) {
 			if r.State == "waits" {
 				waits = r.Hold
 			}
@@ -204,9 +204,12 @@ func stuckScene(s *scene) {
 	sql.here = []string{"HOLD", there}
 	sql.run("lockkit release -now order:42 HOLD").want(s.t, 64, "nothing was released")
 	sql.stdin = there + "\n"
-	sql.run("lockkit release -now order:42 HOLD").want(s.t, 0, "Another one can have the key")
+	sql.run("lockkit release -now order:42 HOLD").want(s.t, 0, "Another process can acquire the key")
 
-	testserver.Eventually(s.t, patience, "the cards list both", func() bool { return len(s.sh("lockkit ls -json").rows(s.t)) == 2 })
+	testserver.Eventually(s.t, patience, "the cards list both", func() bool {
+		time.Sleep(200 * time.Millisecond)
+		return len(do(s.t, s.store, "ls", "-json").rows(s.t)) == 2
+	})
 	s.block("lockkit ls")
 	s.block("lockkit revoke order:42 shaE6yheRgg")
 	s.sh("lockkit revoke order:42 shaE6yheRgg").want(s.t, 70, "nothing has changed")
@@ -259,25 +262,33 @@ func runScene(s *scene) {
 	s.on(server)
 	proxy := testserver.NewRedisProxy(s.t, server.Addr)
 	doomed := service(s.t, onRedis(s.t, proxy.Addr))
-	runs, err := once.New(doomed, once.Acquire(core.TTL(time.Second)))
+	runs, err := once.New(doomed, once.Acquire(core.TTL(10*time.Second)))
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	charge := once.Call{Name: "pay", Scope: "acme", Key: "42"}
 	states := func() (all []string) {
-		for _, r := range s.sh("lockkit ls -all -json once").rows(s.t) {
+		for _, r := range do(s.t, s.store, "ls", "-all", "-json", "once").rows(s.t) {
 			all = append(all, r.State)
 		}
 		return all
 	}
-	_, _ = runs.Do(s.t.Context(), charge, func(context.Context) (once.Answer, error) {
-		if got := fmt.Sprint(states()); got != "[held run]" {
-			s.t.Errorf("while it goes on it shows %s", got)
-		}
-		proxy.Partition() // for all other processes, this process has crashed
-		return once.Answer{}, nil
+	begun := false
+	testserver.Eventually(s.t, patience, "the run has begun", func() bool {
+		_, _ = runs.Do(s.t.Context(), charge, func(context.Context) (once.Answer, error) {
+			begun = true
+			if got := fmt.Sprint(states()); got != "[held run]" {
+				s.t.Errorf("while it goes on it shows %s", got)
+			}
+			proxy.Partition() // for all other processes, this process has crashed
+			return once.Answer{}, nil
+		})
+		return begun
 	})
-	testserver.Eventually(s.t, patience, "the hold has expired, and the run is left", func() bool { return fmt.Sprint(states()) == "[run]" })
+	testserver.Eventually(s.t, patience, "the hold has expired, and the run is left", func() bool {
+		time.Sleep(200 * time.Millisecond)
+		return fmt.Sprint(states()) == "[run]"
+	})
 	strict, err := once.New(service(s.t, onRedis(s.t, server.Addr)), once.AtMostOnce())
 	if err != nil {
 		s.t.Fatal(err)

@@ -12,21 +12,23 @@ var showCommand = command{"show", "show [flags] KEY                       show t
 
 const showHelp = `usage: lockkit show [flags] KEY
 
-It shows the holds, the waiters and the recorded run of KEY. Of each hold it prints the
-ID, which revoke takes, how long it has been held, how long it lasts if it is not
-extended, its mode, and its process. That is host and PID if the process has written a
-card (core.WithCard), otherwise its ID, and nothing with -plain or of Redisson's holds.
-A reader and a single permit are the same to a store; the card distinguishes them some
-seconds later.
+It shows the holds, the waiters and the recorded run of KEY. For each hold it prints the
+ID for revoke, the time since the grant, the time until the hold expires unless it is
+extended, the mode, and the process. If the process has written a card (core.WithCard),
+its host and PID are shown, and otherwise its ID. With -plain and for Redisson's holds,
+no process is shown. A store cannot distinguish a reader from a single permit. The card
+does, some seconds later.
 
   held   a hold                          waits  a waiter, in order of arrival
-  kept   a key that stays taken until    run    a run that has begun
-         then, without a holder          done   a run with its result
+  kept   the key stays taken, without    run    an unfinished run
+         a holder                        done   a finished run with its response
 
-` + storeFlagsHelp + `  -json          a JSON object on each line
+` + storeFlagsHelp + `  -json          print a JSON object on each line
 
-exit code: 0, also for a free key; 69 the store did not answer or refused a
-right, 64 usage, or the store cannot do that
+exit code:
+   0  success, even if KEY is free
+  69  the store did not answer, or refused a right
+  64  a flag, KEY or the store's URL is wrong, or the store does not support the request
 ` + storeHelp
 
 func show(args []string, out, errs io.Writer) int {
@@ -43,7 +45,7 @@ func show(args []string, out, errs io.Writer) int {
 		switch {
 		case o.json:
 		case len(rows) == 0:
-			_, _ = fmt.Fprintln(o.out, "free: nothing holds it, and nothing waits for it")
+			_, _ = fmt.Fprintln(o.out, "free: no holds, no waiters and no run")
 		default:
 			_, _ = fmt.Fprint(o.out, heading)
 		}

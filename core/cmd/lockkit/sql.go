@@ -21,7 +21,7 @@ func openMySQL(raw string) (*storeClient, error) {
 	}
 	host, port, database := u.Hostname(), u.Port(), strings.Trim(u.Path, "/")
 	if host == "" || database == "" {
-		return nil, fmt.Errorf("the form is %s://user:password@host:3306/database", u.Scheme)
+		return nil, fmt.Errorf("is not of the form %s://user:password@host:3306/database", u.Scheme)
 	}
 	if port == "" {
 		port = "3306"

@@ -20,11 +20,11 @@ import (
 func openSQLite(path string) (*storeClient, error) {
 	switch file, err := os.Stat(path); {
 	case path == "" || strings.HasPrefix(path, ":memory:"):
-		return nil, errors.New("the form is sqlite:///path/to/file: no other process sees a database in memory")
+		return nil, errors.New("is not of the form sqlite:///path/to/file; other processes cannot see a database in memory")
 	case err != nil:
 		return nil, err
 	case !file.Mode().IsRegular():
-		return nil, fmt.Errorf("%s is no file", path)
+		return nil, fmt.Errorf("%s is not a file", path)
 	}
 	file := url.URL{Path: path}
 	db, err := sql.Open("sqlite", "file:"+file.EscapedPath()+"?mode=rw&_pragma=busy_timeout(1000)&_pragma=synchronous(FULL)")
@@ -34,7 +34,6 @@ func openSQLite(path string) (*storeClient, error) {
 	return openSQL(db, sqlstore.SQLite)
 }
 
-// fromSQLite reports whether err is an error of SQLite.
 func fromSQLite(err error) bool {
 	var e *sqlite.Error
 	return errors.As(err, &e)

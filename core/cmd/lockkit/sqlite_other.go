@@ -5,7 +5,7 @@ package main
 import "errors"
 
 func openSQLite(string) (*storeClient, error) {
-	return nil, errors.New("SQLite is not supported on this system: its driver is not")
+	return nil, errors.New("SQLite is not supported on this system")
 }
 
 func fromSQLite(error) bool { return false }

@@ -167,7 +167,7 @@ func TestKilled(t *testing.T) {
 			t.Errorf("the next command began %v before the last sign of the first", time.Duration(last-begin))
 		}
 	})
-	t.Run("process with its own session (limit)", func(t *testing.T) {
+	t.Run("limit of own sessions", func(t *testing.T) {
 		t.Parallel()
 		if _, err := exec.LookPath("setsid"); err != nil {
 			t.Skip("there is no setsid here: it is in util-linux")

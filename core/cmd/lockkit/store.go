@@ -25,25 +25,26 @@ const storeVariable = "LOCKKIT_STORE"
 
 const storeHelp = `
 The store is the URL of -store, or of the variable LOCKKIT_STORE. Prefer the variable
-if the URL has a password: arguments show in the list of processes.
+if the URL has a password, because the list of processes shows arguments.
 
-  redis://user:password@host:6379/0      one Redis; rediss:// with TLS, unix:// a socket
-  redis+cluster://host:6379?addr=host2:6379      a Cluster; rediss+cluster:// with TLS
+  redis://user:password@host:6379/0      one Redis; rediss:// uses TLS, unix:// a socket
+  redis+cluster://host:6379?addr=host2:6379
+                                         Redis Cluster; rediss+cluster:// uses TLS
   redis+sentinel://host:26379?master_name=mymaster&addr=host2:26379
-                                         Sentinel; rediss+sentinel:// with TLS
+                                         Redis Sentinel; rediss+sentinel:// uses TLS
   postgres://user:password@host:5432/db  PostgreSQL, after pgstore.Migrate
   mysql://user:password@host:3306/db     MySQL, after sqlstore.Migrate; also mariadb://
   sqlite:///path/to/file                 SQLite, after sqlstore.Migrate
-  zk://user:password@host:2181,host2:2181/root   ZooKeeper; /lk1 without a root
+  zk://user:password@host:2181,host2:2181/root
+                                         ZooKeeper; the default root is /lk1
 
-Parameters of a Redis URL are those of go-redis (ParseURL, ParseClusterURL,
-ParseFailoverURL). With master_name, redis:// is Sentinel's too, and with addr
-alone a Cluster's. Those of a MySQL URL are of go-sql-driver/mysql (tls=true).
-In user and password, write special characters as %40 for @. A path of SQLite is
-taken as it is.
+A Redis URL has the parameters of go-redis (ParseURL, ParseClusterURL,
+ParseFailoverURL). A redis:// URL with master_name is for Sentinel, and otherwise one
+with addr for a Cluster. A MySQL URL has the parameters of go-sql-driver/mysql, such as
+tls=true. In the user and the password, write special characters in the form %40 for @.
+The path of SQLite is used unchanged.
 `
 
-// storeFlags has the flags that select the store.
 type storeFlags struct {
 	url      string
 	prefix   optional
@@ -72,16 +73,15 @@ func (f *storeFlags) register(flags *flag.FlagSet) {
 	flags.BoolVar(&f.silent, "no-scripted-wake-ups", false, "")
 }
 
-const storeFlagsHelp = `  -store URL     where the locks live, in place of LOCKKIT_STORE
-  -prefix P      the beginning of Redis keys, before lk2: (plain keys: lk1:)
-  -plain         plain Redis keys, as other programs write them
-  -redisson      Redisson's locks, with no prefix of the kit's
-  -proxy         a proxy spreads the Redis keys over several servers
+const storeFlagsHelp = `  -store URL     the store, instead of LOCKKIT_STORE
+  -prefix P      prefix of Redis keys, before lk2: (with -plain: instead of lk1:)
+  -plain         locks in plain Redis keys, the form of other programs
+  -redisson      Redisson's locks, without the kit's prefix
+  -proxy         for a proxy that spreads the Redis keys over several servers
   -no-scripted-wake-ups
-                 the Redis server runs no script with PUBLISH in it
+                 for a Redis server that runs no script with PUBLISH
 `
 
-// storeClient is a store with its client.
 type storeClient struct {
 	core.Store
 	servers   string                          // shown to operators
@@ -101,7 +101,7 @@ func (f *storeFlags) open(session time.Duration) (*storeClient, error) {
 	scheme, rest, ok := strings.Cut(raw, "://")
 	switch {
 	case raw == "":
-		return nil, fmt.Errorf("no store: give -store or %s: %w", storeVariable, core.ErrInvalid)
+		return nil, fmt.Errorf("no store: set -store or %s: %w", storeVariable, core.ErrInvalid)
 	case !ok:
 		return nil, fmt.Errorf("the store is not a URL such as redis://host:6379: %w", core.ErrInvalid)
 	}
@@ -112,7 +112,7 @@ func (f *storeFlags) open(session time.Duration) (*storeClient, error) {
 	case kind == "redis" || kind == "rediss" || scheme == "unix":
 		s, err = f.openRedis(kind+"://"+rest, how)
 	case f.plain || f.redisson || f.prefix.given || f.proxy || f.silent:
-		return nil, fmt.Errorf("-prefix, -plain, -redisson, -proxy and -no-scripted-wake-ups are for Redis: %w", core.ErrInvalid)
+		return nil, fmt.Errorf("-prefix, -plain, -redisson, -proxy and -no-scripted-wake-ups are only for Redis: %w", core.ErrInvalid)
 	case scheme == "postgres" || scheme == "postgresql":
 		s, err = openPostgres(raw)
 	case scheme == "mysql" || scheme == "mariadb":
@@ -122,8 +122,8 @@ func (f *storeFlags) open(session time.Duration) (*storeClient, error) {
 	case scheme == "zk":
 		s, err = openZooKeeper(rest, session)
 	default:
-		return nil, fmt.Errorf("the store's URL begins with none of redis:// rediss:// unix:// redis+cluster:// "+
-			"redis+sentinel:// postgres:// mysql:// mariadb:// sqlite:// zk://: %w", core.ErrInvalid)
+		return nil, fmt.Errorf("the store's URL has an unknown scheme (redis, rediss, unix, redis+cluster, rediss+cluster, "+
+			"redis+sentinel, rediss+sentinel, postgres, postgresql, mysql, mariadb, sqlite or zk): %w", core.ErrInvalid)
 	}
 	if errors.Is(err, core.ErrInvalid) {
 		return nil, err // the store's error; the store does not know the URL
@@ -157,15 +157,15 @@ func safe(raw string, err error) error {
 	u, bad := url.Parse(raw)
 	switch {
 	case strings.Contains(raw, "@") && (bad != nil || u.User == nil), bad != nil:
-		return errors.New("it cannot be parsed; in user and password write special characters as % and two digits")
+		return errors.New("cannot be parsed; in the user and the password, write special characters as % and two digits")
 	case u.User != nil:
 		if password, _ := u.User.Password(); password != "" && strings.Contains(err.Error(), password) {
-			return errors.New("it cannot be used")
+			return errors.New("cannot be used")
 		}
 	}
 	for name := range u.Query() {
 		if strings.Contains(name, "pass") {
-			return errors.New("it cannot be used")
+			return errors.New("cannot be used")
 		}
 	}
 	return err
@@ -208,7 +208,7 @@ func (f *storeFlags) openRedis(raw, how string) (*storeClient, error) {
 		}
 		client = redis.NewFailoverClient(o)
 	default:
-		return nil, errors.New("redis+cluster:// or redis+sentinel:// is allowed")
+		return nil, errors.New("unknown scheme (redis, redis+cluster or redis+sentinel)")
 	}
 	var opts []redisstore.Option
 	if f.prefix.given {
@@ -265,13 +265,13 @@ func openZooKeeper(rest string, timeout time.Duration) (*storeClient, error) {
 		user, errUser := url.PathUnescape(user)
 		password, errPassword := url.PathUnescape(password)
 		if errUser != nil || errPassword != nil {
-			return nil, errors.New("it cannot be parsed")
+			return nil, errors.New("cannot be parsed")
 		}
 		auth, hosts = user+":"+password, hosts[at+1:]
 		opts = append(opts, zkstore.WithACL(zk.DigestACL(zk.PermAll, user, password)))
 	}
 	if strings.ContainsAny(hosts, "?#") || hosts == "" {
-		return nil, errors.New("the form is zk://host:port,host:port/root")
+		return nil, errors.New("is not of the form zk://host:port,host:port/root")
 	}
 	conn, _, err := zk.Connect(zk.FormatServers(strings.Split(hosts, ",")), timeout, zk.WithLogger(silent{}))
 	if err != nil {
@@ -302,7 +302,7 @@ func session(ctx context.Context, conn *zk.Conn) error {
 		select {
 		case <-look.C:
 		case <-ctx.Done():
-			return fmt.Errorf("no session of ZooKeeper: a majority of its servers has to be up: %w: %w", core.ErrUnavailable, ctx.Err())
+			return fmt.Errorf("no ZooKeeper session: a majority of the servers must be up: %w: %w", core.ErrUnavailable, ctx.Err())
 		}
 	}
 	return nil
@@ -322,7 +322,6 @@ func authenticate(conn *zk.Conn, auth string) {
 	}
 }
 
-// silent discards a client's log.
 type silent struct{}
 
 func (silent) Printf(string, ...any) {}

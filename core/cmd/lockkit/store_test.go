@@ -22,8 +22,8 @@ func names(p *testserver.Proxy) (all []string) {
 	return all
 }
 
-// TestStoreFlags_Proxy checks that with -proxy a script grants each lock, with the time
-// of the server that has the key.
+// TestStoreFlags_Proxy checks that with -proxy the program sends neither SET nor TIME,
+// so a script grants each lock.
 func TestStoreFlags_Proxy(t *testing.T) {
 	t.Parallel()
 	p := testserver.NewRedisProxy(t, testserver.StartRedis(t).Addr)
@@ -39,8 +39,8 @@ func TestStoreFlags_Proxy(t *testing.T) {
 	do(t, redisURL(p.Addr), "ls", "-all", "-proxy").want(t, 0, "")
 }
 
-// TestStoreFlags_NoScriptedWakeUps checks that with -no-scripted-wake-ups the program
-// itself sends PUBLISH, and no script does.
+// TestStoreFlags_NoScriptedWakeUps checks that the program itself sends PUBLISH only
+// with -no-scripted-wake-ups. A waiter gets the lock in both cases.
 func TestStoreFlags_NoScriptedWakeUps(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -98,7 +98,7 @@ func TestStoreFlags_OtherStores(t *testing.T) {
 			case "run":
 				args = append(args, "order:1", "--", "true")
 			}
-			do(t, "postgres://127.0.0.1:1/none", args...).want(t, 64, "are for Redis")
+			do(t, "postgres://127.0.0.1:1/none", args...).want(t, 64, "only for Redis")
 		}
 	}
 	for _, command := range []string{"run", "ls", "show", "revoke", "release", "check"} {

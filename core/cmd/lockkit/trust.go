@@ -17,7 +17,7 @@ import (
 type trust struct {
 	lease *core.Lease
 	last  time.Time     // the latest deadline of the lease that was read
-	span  time.Duration // validity of the lease when it was granted
+	span  time.Duration // time until the lease's first deadline
 	slack time.Duration // maximum time from the deadline to SIGKILL
 	grace time.Duration // time from SIGTERM to SIGKILL
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// A worker is a command that writes signs of life into a file. Each sign has eight
+// worker is a command that writes signs of life into a file. Each sign has eight
 // bytes. Except for signPid, it is a time on the clock that all processes share.
 const (
 	signBegin = iota * 8
@@ -73,7 +73,6 @@ func sign(file string, at int) int64 {
 	return int64(binary.LittleEndian.Uint64(all[at:]))
 }
 
-// awaitBegin waits until the worker of the file is working.
 func awaitBegin(t testing.TB, file string) {
 	t.Helper()
 	testserver.Eventually(t, patience, "the command runs", func() bool { return sign(file, signAlive) > 0 })

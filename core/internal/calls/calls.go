@@ -17,8 +17,8 @@ import (
 )
 
 // Detached runs work in a new goroutine, even if ctx is done, and returns its outcome.
-// If ctx is done first, the caller leaves: left is true, err is the cause of ctx, and a
-// later outcome is dropped. A panic in work is returned as an error.
+// If ctx is done first, left is true and err is the cause of ctx. A later outcome is
+// then dropped. A panic in work is returned as an error.
 func Detached[T any](ctx context.Context, work func() (T, error)) (value T, left bool, err error) {
 	type outcome struct {
 		value T

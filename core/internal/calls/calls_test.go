@@ -16,8 +16,7 @@ var errOwn = errors.New("own")
 func TestDetached(t *testing.T) {
 	t.Parallel()
 
-	// The outcome of the work is returned unchanged.
-	t.Run("outcome", func(t *testing.T) {
+	t.Run("outcome of the call", func(t *testing.T) {
 		t.Parallel()
 		got, left, err := calls.Detached(t.Context(), func() (int, error) { return 42, errOwn })
 		if got != 42 || left || err != errOwn {
@@ -25,7 +24,6 @@ func TestDetached(t *testing.T) {
 		}
 	})
 
-	// If its context is done, a caller leaves, and the work continues.
 	t.Run("caller leaves", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
@@ -44,7 +42,6 @@ func TestDetached(t *testing.T) {
 		})
 	})
 
-	// The work runs even if the context is already done.
 	t.Run("context done before", func(t *testing.T) {
 		t.Parallel()
 		ctx, cancel := context.WithCancel(t.Context())
@@ -71,7 +68,7 @@ func TestDetached(t *testing.T) {
 		})
 	})
 
-	t.Run("panic", func(t *testing.T) {
+	t.Run("panic in the call", func(t *testing.T) {
 		t.Parallel()
 		_, left, err := calls.Detached(t.Context(), func() (int, error) { panic("in a hook") })
 		if left || err == nil || !strings.Contains(err.Error(), "panic in the client: in a hook") {
@@ -93,7 +90,6 @@ func (c atOnce) Done() <-chan struct{} {
 	return c.Context.Done()
 }
 
-// TestEither checks which value is returned, when, and with which error.
 func TestEither(t *testing.T) {
 	t.Parallel()
 	errOther := errors.New("other")
@@ -117,7 +113,7 @@ func TestEither(t *testing.T) {
 		{name: "second after an error", first: 15 * time.Second, second: 20 * time.Second, firstErr: errOwn, want: 2, took: 20 * time.Second},
 		{name: "first after an error", first: 20 * time.Second, second: 15 * time.Second, secondErr: errOther, want: 1, took: 20 * time.Second},
 		{name: "two errors", first: 20 * time.Second, second: 15 * time.Second, firstErr: errOwn, secondErr: errOther, wantErr: errOwn, took: 20 * time.Second},
-		{name: "stop", first: never, second: 20 * time.Second, stop: true, want: 2, took: 20 * time.Second},
+		{name: "stop before an answer", first: never, second: 20 * time.Second, stop: true, want: 2, took: 20 * time.Second},
 		{name: "stop and an error", first: never, second: 20 * time.Second, secondErr: errOther, stop: true, wantErr: errOther, took: 20 * time.Second},
 		{name: "caller leaves", first: never, second: 40 * time.Second, leave: true, wantErr: context.Canceled, took: 30 * time.Second, released: 2},
 		{name: "caller leaves after stop", first: never, second: 40 * time.Second, stop: true, leave: true, wantErr: context.Canceled, took: 30 * time.Second, released: 2},
@@ -159,7 +155,7 @@ func TestEither(t *testing.T) {
 		})
 	}
 
-	t.Run("panic", func(t *testing.T) {
+	t.Run("panic in one call", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -3,12 +3,13 @@
 // may. For example, a weight that is not positive would make room for other claims.
 //
 // Each store adds its own checks. In Redis a lease and an owner must not contain a
-// space, because spaces separate the parts of an entry. Dates of PostgreSQL have a
-// maximum, and sessions of ZooKeeper cannot store records. redlock checks only that a
-// majority can decide a claim. Its nodes check everything else. memstore uses only
-// CheckKey, and only for operators. memstore has no stored format, so it accepts any
-// key except "", any value and any limit. core/storetest builds broken stores on
-// memstore, and their claims exceed store.All.
+// space, because spaces separate the parts of an entry. pgstore accepts leases and
+// owners of at most 256 bytes, and times of at most 100 years. Sessions of ZooKeeper
+// cannot store records. redlock checks only that a majority can decide a claim. Its
+// nodes check everything else. memstore uses only CheckKey, and only for operators.
+// memstore has no stored format, so it accepts any key except "", any value and any
+// limit. core/storetest builds broken stores on memstore, and their claims exceed
+// store.All.
 package claims
 
 import (
@@ -19,6 +20,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/lockkit/lockkit/core/internal/words"
 	"github.com/lockkit/lockkit/core/store"
 )
 
@@ -32,7 +34,7 @@ const (
 	// argument.
 	maxValue = 64 << 20
 	// maxAttempt is the highest number of attempts in a record. It fits an int on every
-	// platform, so that every process can read a number that another process has saved.
+	// platform, so every process can read the numbers of other processes.
 	maxAttempt = math.MaxInt32
 )
 
@@ -49,7 +51,7 @@ func Check(s, op string, c *store.Claim, braces bool) error {
 	case op == "release":
 		fault = badRecord(op, c.Record)
 	case c.TTL < time.Millisecond:
-		fault = fmt.Sprintf("TTL %v is out of range (at least 1ms)", c.TTL)
+		fault = fmt.Sprintf("TTL %s is out of range (at least 1 ms)", words.Duration(c.TTL))
 	case op == "extend":
 	case c.Weight < 1 || c.Weight > c.Limit || c.Limit > store.All:
 		fault = fmt.Sprintf("weight %d of limit %d is out of range (1 <= weight <= limit <= %d)", c.Weight, c.Limit, store.All)
@@ -85,7 +87,6 @@ func badKey(key string, braces bool) string {
 	return ""
 }
 
-// printable reports whether s is printable UTF-8.
 func printable(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c-' ' > '~'-' ' {
@@ -101,7 +102,7 @@ func badRecord(op string, r *store.Record) string {
 	case len(r.Value) > maxValue:
 		return fmt.Sprintf("record has a value of %d bytes (at most 64 MiB)", len(r.Value))
 	case r.Retain < 0 || op == "acquire" && r.Retain < time.Millisecond:
-		return fmt.Sprintf("record has Retain %v, out of range (at least 1ms)", r.Retain)
+		return fmt.Sprintf("record has Retain %s, out of range (at least 1 ms)", words.Duration(r.Retain))
 	case op == "release" && (r.Attempt < 0 || r.Attempt > maxAttempt):
 		return fmt.Sprintf("record has %d attempts, out of range (0 to 2^31-1)", r.Attempt)
 	}

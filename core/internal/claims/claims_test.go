@@ -41,8 +41,8 @@ func TestCheck(t *testing.T) {
 		{"the highest token", func(c *store.Claim) { c.MinToken = 1 << 52 }, "", nil, ""},
 		{"a token above that", func(c *store.Claim) { c.MinToken = 1<<52 + 1 }, "a", store.ErrInvalid, "2^52"},
 		{"a token of a reader", func(c *store.Claim) { c.Weight, c.MinToken = 1, 1 }, "a", store.ErrUnsupported, "not exclusive"},
-		{"a record kept for nothing", func(c *store.Claim) { c.Record = &store.Record{} }, "a", store.ErrInvalid, "at least 1ms"},
-		{"a record kept for less", func(c *store.Claim) { c.Record = &store.Record{Retain: -1} }, "ar", store.ErrInvalid, "at least 1ms"},
+		{"a record kept for nothing", func(c *store.Claim) { c.Record = &store.Record{} }, "a", store.ErrInvalid, "at least 1 ms"},
+		{"a record kept for less", func(c *store.Claim) { c.Record = &store.Record{Retain: -1} }, "ar", store.ErrInvalid, "at least 1 ms"},
 		{"record above 64 MiB", func(c *store.Claim) {
 			c.Record = &store.Record{Retain: time.Hour, Value: make([]byte, 64<<20+1)}
 		}, "ar", store.ErrInvalid, "64 MiB"},

@@ -25,12 +25,12 @@ const SchemaVersion = 7
 type Dialect interface {
 	// Name returns the name of the database for errors.
 	Name() string
-	// Server reads the version of the server. Outdated returns the fault of a version that
-	// is too old, with its remedy, or "".
+	// Server reads the version of the server. Outdated returns the fault of a version
+	// that is too old, with its remedy, or "".
 	Server() Statement
 	Outdated(version string) string
-	// If row-level security hides all rows of some of the tables from the user, Hidden
-	// reads the remedy. Otherwise it reads "". The statement is empty if the database
+	// Hidden reads the remedy if row-level security hides all rows of some of the
+	// tables from the user, and otherwise "". The statement is empty if the database
 	// has no row-level security.
 	Hidden(tables ...string) Statement
 	// Creation names the rights that the user of Schema needs.
@@ -62,7 +62,8 @@ type Dialect interface {
 	// Give changes one row, or none.
 	Give(c store.Claim, version int64) Statement
 	// Extend extends the usual holds of claims by one TTL. It changes one row for each
-	// claim that is held, and never makes a hold shorter.
+	// claim that is held, and never makes a hold shorter. It may leave out a row that
+	// another transaction has locked.
 	Extend(claims []store.Claim, ttl time.Duration, version int64) Statement
 	// Extended reads the keys of the claims whose row has the version.
 	Extended(claims []store.Claim, version int64) Statement
@@ -76,8 +77,7 @@ type Dialect interface {
 	// Save changes one row, or none. It changes a row only if the server's time is
 	// within a second after old.Now. At any other time, a server with a different clock
 	// may have read old. For each 32 MB of the value, Save allows one more second. If
-	// old had no row and a row exists now, Save may fail with the error for an existing
-	// key.
+	// old had no row, Save may fail with the error for an existing key.
 	Save(key string, old, e casstore.Entry) Statement
 	Raise(token uint64) Statement
 	// Delete deletes the rows of items whose version is unchanged. If the server's time
@@ -230,6 +230,6 @@ const (
 )
 
 // bucket is the unit of the column due, in microseconds. A row is swept some minutes
-// after its last entry has expired. The unit is so coarse that few writes change the
+// after everything in it has expired. The unit is so coarse that few writes change the
 // index.
 const bucket = 300_000_000

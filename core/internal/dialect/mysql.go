@@ -198,7 +198,6 @@ func (d MySQL) Extended(claims []store.Claim, version int64) Statement {
 	return d.text().written("lockkit_locks", claims, version).end()
 }
 
-// rows begins the statements that read rows.
 func (d MySQL) rows(id string, value bool) *text {
 	return d.text().add("SELECT ", mysqlAlone, ",@@global.read_only=0,1=1,f.version,", id, ",", mysqlNow, ",f.token", rowColumns, valueColumn(value), " FROM lockkit_version f ")
 }
@@ -294,7 +293,7 @@ func (d MySQL) SaveLocked(key string, old, e casstore.Entry) Statement {
 }
 
 // Proof implements Dialect. With autocommit off, a transaction that a deadlock has
-// rolled back would look open, because the next statement begins a new transaction.
+// rolled back would look open. The next statement begins a new transaction.
 func (MySQL) Proof() Proof { return Proof{Succeed: savepoint, True: "SELECT @@autocommit=1"} }
 
 // Idle implements Dialect. On MySQL no statement can read whether a transaction was open

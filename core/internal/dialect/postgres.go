@@ -151,14 +151,14 @@ func (d PostgreSQL) Extended(claims []store.Claim, version int64) Statement {
 	return d.text().written("lockkit.locks", claims, version).end()
 }
 
-// rows begins the statements that read rows. original is an expression that is true if
-// no subscription writes the table.
+// rows begins the statements that read rows. The expression original is true if no
+// subscription writes the table.
 func (d PostgreSQL) rows(original, id string, value bool) *text {
 	return d.text().add("SELECT true,", isPrimary, ",", original, ",f.version,", id, ",", postgresNow, ",f.token", rowColumns, valueColumn(value), "::bytea FROM lockkit.version f ")
 }
 
-// isPrimary is false on a standby. isOriginal is false in a table that a subscription
-// writes, which is a logical replica. Every user may read the list of these tables.
+// isPrimary is false on a standby. isOriginal is false in a logical replica, a table
+// that a subscription writes. Every user may read the list of these tables.
 const (
 	isPrimary  = "NOT pg_catalog.pg_is_in_recovery()"
 	isOriginal = "NOT EXISTS (SELECT FROM pg_catalog.pg_subscription_rel r WHERE r.srrelid=f.tableoid)"
@@ -211,9 +211,9 @@ func WakeUp(key, lease string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// wake makes a statement that has changed a row notify the claims of leases. If a stuck
-// listener has filled half of the queue of notifications, wake sends no notification,
-// so that the statement does not fail.
+// wake makes a statement that has changed a row notify the claims of leases. While half
+// of the queue of notifications is full, for example because of a stuck listener, wake
+// sends no notification. With a full queue, the statement would fail.
 func (t *text) wake(key string, leases []string) *text {
 	if len(leases) == 0 {
 		return t
@@ -254,8 +254,8 @@ func (d PostgreSQL) Delete(items []casstore.Item) Statement {
 // ID implements Dialect.
 func (PostgreSQL) ID() Statement { return Statement{Text: "SELECT id FROM lockkit.version"} }
 
-// Inside implements Dialect. Above READ COMMITTED, the transaction may read the row as
-// it was before the last extension, and then cannot write it. A logical replica has the
+// Inside implements Dialect. Above READ COMMITTED, the transaction may read the row
+// without its last extension, and then cannot write the row. A logical replica has the
 // ID of its origin.
 func (PostgreSQL) Inside() Statement {
 	return Statement{Text: "SELECT pg_catalog.current_setting('transaction_isolation') IN ('read committed','read uncommitted')," +

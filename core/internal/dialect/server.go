@@ -46,8 +46,8 @@ func outdated(name, version string, major, minor int) string {
 	return fmt.Sprintf("the server is %s %s (at least %s): upgrade it", name, version, least)
 }
 
-// Hidden implements Dialect. A table is hidden if row-level security is on, the user
-// does not bypass it, and no policy lets the user read. Hidden reads only the catalogs.
+// Hidden implements Dialect. A table is hidden if row-level security is active for the
+// user, and no policy lets the user read. Hidden reads only the catalogs.
 func (PostgreSQL) Hidden(tables ...string) Statement {
 	return Statement{Text: `SELECT coalesce('row-level security hides ' || pg_catalog.string_agg('lockkit.' || c.relname, ', ' ORDER BY c.relname) ||
 		' from the user: ' || pg_catalog.string_agg('ALTER TABLE lockkit.' || c.relname || ' DISABLE ROW LEVEL SECURITY', '; ' ORDER BY c.relname) ||

@@ -107,7 +107,6 @@ func (d SQLite) Extended(claims []store.Claim, version int64) Statement {
 	return d.text().written("lockkit_locks", claims, version).end()
 }
 
-// rows begins the statements that read rows.
 func (d SQLite) rows(id string, value bool) *text {
 	return d.text().add("SELECT true,true,true,f.version,", id, ",", sqliteNow, ",f.token", rowColumns, valueColumn(value), " FROM lockkit_version f ")
 }

@@ -98,8 +98,8 @@ func cells(e *casstore.Entry) []cell {
 	return all
 }
 
-// insert adds the statement for a new row. It compares the floor, because a row that was
-// made and deleted since the Load of old has raised the floor.
+// insert adds the statement for a new row. It compares the floor. A row that was made
+// and deleted since the Load of old has raised the floor.
 func (t *text) insert(locks, version, key string, old, e *casstore.Entry) *text {
 	t.add("INSERT INTO ", locks, " (name")
 	for _, c := range cells(e) {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Queue contains values. The value that is due first is in front. Its zero value is
-// empty. It is not safe for concurrent use.
+// Queue contains values. The value that is due first is in front. The zero Queue is
+// empty. A Queue is not safe for concurrent use.
 //
 // A Queue is a heap that contains the due times, so that comparing touches no value. A
 // value does not store its position in the heap either, because each move in the heap
@@ -105,7 +105,7 @@ func (q items[T]) Len() int           { return len(q) }
 func (q items[T]) Less(i, j int) bool { return q[i].due < q[j].due }
 func (q items[T]) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
 
-// Push and Pop transfer no value, because passing a value as any would need an
+// Push transfers no value, and Pop returns none. To pass a value as any would need an
 // allocation.
 func (q *items[T]) Push(any) {}
 

@@ -1,4 +1,5 @@
-// Package hub shares one connection that listens for wake-ups among all watches of a store.
+// Package hub shares one connection that listens for wake-ups among all watches of a
+// store.
 package hub
 
 import (
@@ -54,11 +55,11 @@ type watch[D any] struct {
 	stop func() bool // keeps the end of ctx from calling leave; nil at first
 }
 
-// Watch returns a channel that receives after each wake-up for the name of, until ctx is
-// done. The channel is closed when the connection ends. Watch waits until the connection
-// is live. It returns ErrClosed after Close, the cause of ctx, or the reason for which
-// the connection was closed. If the connection is not live within limit, Watch returns
-// late and ends the connection, which may hang in a dial.
+// Watch returns a channel that receives a value after each wake-up for the name in the
+// parameter of, until ctx is done. The channel is closed when the connection ends.
+// Watch waits until the connection is live. It returns ErrClosed after Close, the cause
+// of ctx, or the reason for which the connection was closed. If the connection is not
+// live within limit, Watch ends the connection and returns the error late.
 func (h *Hub[D]) Watch(ctx context.Context, of string, limit time.Duration, late error) (<-chan struct{}, error) {
 	w := &watch[D]{of: of, ch: make(chan struct{}, 1)}
 	l, err := h.join(w)
@@ -141,8 +142,8 @@ func (h *Hub[D]) leave(w *watch[D]) {
 	}
 }
 
-// Each calls f with the data of each watch for the name of, and reports whether there is
-// a watch.
+// Each calls f with the data of each watch for the name in the parameter of, and
+// reports whether there is such a watch.
 func (h *Hub[D]) Each(of string, f func(*D)) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -159,8 +160,8 @@ func (h *Hub[D]) Each(of string, f func(*D)) bool {
 // Live makes the waiting Watch calls of the connection return.
 func (l *Listener[D]) Live() { close(l.live) }
 
-// Wake calls f with the data of each watch for the name of, and wakes the watch. f may
-// be nil.
+// Wake calls f with the data of each watch for the name in the parameter of, and wakes
+// the watch. f may be nil.
 func (l *Listener[D]) Wake(of string, f func(*D)) {
 	l.hub.mu.Lock()
 	defer l.hub.mu.Unlock()

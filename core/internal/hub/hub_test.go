@@ -16,7 +16,6 @@ var (
 	errBroken = errors.New("broken")
 )
 
-// server records the connections that were opened.
 type server struct {
 	*hub.Hub[int]
 	opened []*hub.Listener[int]
@@ -53,7 +52,6 @@ func (s *server) watch(t *testing.T, ctx context.Context, of string) <-chan stru
 	return ch
 }
 
-// state returns "woken", "closed" or "quiet".
 func state(ch <-chan struct{}) string {
 	select {
 	case _, ok := <-ch:
@@ -150,7 +148,7 @@ func TestHub(t *testing.T) {
 			t.Errorf("got %v, want the panic", err)
 		}
 	})
-	sim(t, "close", func(t *testing.T, s *server) {
+	sim(t, "close the hub", func(t *testing.T, s *server) {
 		ch := s.watch(t, t.Context(), "a")
 		hangs := make(chan struct{})
 		defer close(hangs)

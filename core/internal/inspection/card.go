@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/words"
 	"github.com/lockkit/lockkit/core/store"
 )
 
@@ -18,7 +19,7 @@ func EncodeCard(op string, c store.Card, ttl time.Duration) ([]byte, error) {
 		return nil, fmt.Errorf("%s: the ID of the process is not of the form [A-Za-z0-9_-]+ (at most 64 bytes): %w", op, store.ErrInvalid)
 	}
 	if ttl < time.Millisecond || ttl > store.MaxKeep {
-		return nil, fmt.Errorf("%s: TTL %v is out of range (1ms to 24 days): %w", op, ttl, store.ErrInvalid)
+		return nil, fmt.Errorf("%s: TTL %s is out of range (1 ms to 24 days): %w", op, words.Duration(ttl), store.ErrInvalid)
 	}
 	text, err := json.Marshal(c)
 	if err != nil {

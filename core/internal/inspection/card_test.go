@@ -11,7 +11,8 @@ import (
 )
 
 // FuzzDecodeCard decodes any text that other programs may have stored in place of a
-// card. The text is rejected, or decoded to a card that can be stored and shown again.
+// card. The text is rejected, or decoded to a card that can be shown. The card can also
+// be stored again, unless its new text is too long.
 func FuzzDecodeCard(f *testing.F) {
 	text, err := inspection.EncodeCard("test", store.Card{
 		Process: "AAAAAAAA", Service: "\x1b[2J\u202e", Host: "<b>", PID: -1, Start: time.Unix(1, 0),

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/words"
 	"github.com/lockkit/lockkit/core/store"
 )
 
@@ -14,7 +15,7 @@ func CheckRevoke(op, hold string, keep time.Duration) error {
 		return fmt.Errorf("%s: the ID of the hold is empty: %w", op, store.ErrInvalid)
 	}
 	if keep < 0 || keep > store.MaxKeep {
-		return fmt.Errorf("%s: keep %v is out of range (0 to 24 days): %w", op, keep, store.ErrInvalid)
+		return fmt.Errorf("%s: keep %s is out of range (0 to 24 days): %w", op, words.Duration(keep), store.ErrInvalid)
 	}
 	return nil
 }

@@ -69,8 +69,8 @@ func (s *State) room(w Waiter, kept bool) (free time.Time, fits bool) {
 	return free, sum <= limit
 }
 
-// fence returns the token of an admitted claim. If held is true, the claim's owner
-// already holds the whole key, so that the last grant was the owner's.
+// fence returns the token of an admitted claim. held reports whether the claim's owner
+// already holds the whole key. The last grant was then the owner's.
 func (s *State) fence(now time.Time, c store.Claim, held bool) uint64 {
 	if c.Weight < store.All {
 		return 0

@@ -143,7 +143,8 @@ func (s *State) Look(now time.Time, key string) store.State {
 		view.Holds = append(view.Holds, h.show(now))
 	}
 	for _, w := range s.Waiters {
-		// Only a hold without an owner has no ID. A waiter always has an owner.
+		// The method show omits the ID of a hold without an owner. A waiter always has
+		// an owner, so its ID is shown.
 		shown := Hold{w.Lease, w.Owner, w.Weight, w.Since, w.Until}.show(now)
 		shown.Fair = w.Fair
 		view.Waiters = append(view.Waiters, shown)

@@ -60,8 +60,8 @@ type Record struct {
 	Done    bool
 	Until   time.Time
 	Saver   string // the lease that saved the record, if no run has begun since
-	// Beginner is the lease that began the last run, if that run was not undone and no
-	// record was saved since. Fresh is set if that run found no record.
+	// Beginner is the lease of the last run, until the run is undone or a record is
+	// saved. Fresh is set if that run found no record.
 	Beginner string
 	Fresh    bool
 	Before   *Record // the record before the last run, if remembered; its own Before is nil

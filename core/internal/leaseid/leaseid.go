@@ -20,7 +20,7 @@ const (
 func NewProcess() string { return rand.Text()[:processLetters] }
 
 // New returns a new ID for a lease or its owner. It begins with the ID of its process.
-// All IDs are different.
+// An ID has 130 random bits, so that IDs do not repeat.
 func New(process string) string {
 	var id [processLetters + secretLetters]byte
 	random := id[copy(id[:], process):]

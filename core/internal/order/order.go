@@ -1,6 +1,6 @@
 //go:build !race
 
-// Package order provides mutexes that are locked in a fixed order, so that no two
+// Package order provides mutexes with a fixed order of locking, so that no two
 // goroutines wait for each other. In the race build a test can check the order.
 package order
 

@@ -1,4 +1,4 @@
-// Package outage detects that a server is down, so that calls fail at once instead of
+// Package outage makes the calls to a server that is down fail at once, instead of
 // after their own time-outs. It does not depend on the kind of server.
 package outage
 
@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/lockkit/lockkit/core/internal/words"
 )
 
 const (
@@ -47,8 +49,8 @@ type Gate struct {
 }
 
 // Watch makes the gate close while the server is down. probe sends the server a request
-// that changes nothing, on a separate connection. The ctx of probe is done after limit,
-// and probe must then return soon.
+// that changes nothing. The ctx of probe is done after limit, and probe must then
+// return soon.
 func (g *Gate) Watch(limit time.Duration, probe func(ctx context.Context) error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -99,7 +101,7 @@ func (g *Gate) fail(begun Mark, err error) {
 // Doubt records that a call got no answer. The caller may have had little time, or its
 // connection may be lost. So a missing answer only starts a probe. Doubt returns the
 // result of Why. If the gate is open and the deadline of ctx has passed, Doubt first
-// waits for the end of the probe, for at most 10 ms.
+// waits for the end of a probe in progress, for at most 10 ms.
 func (g *Gate) Doubt(ctx context.Context, begun Mark) error {
 	g.mu.Lock()
 	if g.Begin() == begun && (g.Why() != nil || time.Since(g.last) >= probePause) {
@@ -163,7 +165,7 @@ func (g *Gate) ask() {
 	done := make(chan struct{})
 	g.done = done
 	wait := max(time.Until(g.last.Add(pace)), 0)
-	ctx, cancel := context.WithTimeoutCause(context.Background(), wait+g.limit, fmt.Errorf("no answer within %v", g.limit))
+	ctx, cancel := context.WithTimeoutCause(context.Background(), wait+g.limit, fmt.Errorf("no answer within %s", words.Duration(g.limit)))
 	g.stop = cancel
 	probe := g.probe
 	g.probes.Go(func() {
@@ -183,7 +185,6 @@ func (g *Gate) ask() {
 	})
 }
 
-// verdict records the result of a probe.
 func (g *Gate) verdict(begun Mark, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -17,7 +17,6 @@ import (
 
 var errRefused = errors.New("connection refused")
 
-// server is the server behind a gate.
 type server struct {
 	outage.Gate
 	probes, running, most atomic.Int64
@@ -185,7 +184,7 @@ func TestGate(t *testing.T) {
 		}
 	})
 	// An unanswered call and a failed probe close the gate.
-	sim(t, "unanswered call, failed probe", refuses, func(t *testing.T, s *server) {
+	sim(t, "unanswered call and failed probe", refuses, func(t *testing.T, s *server) {
 		_ = s.Doubt(t.Context(), s.Begin())
 		synctest.Wait()
 		if s.enter(t) == nil {
@@ -249,7 +248,7 @@ func TestGate(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 		time.Sleep(2 * time.Second)
-		if err := s.enter(t); errors.Is(err, context.DeadlineExceeded) || !strings.Contains(fmt.Sprint(err), "no answer within 2s") {
+		if err := s.enter(t); errors.Is(err, context.DeadlineExceeded) || !strings.Contains(fmt.Sprint(err), "no answer within 2 s") {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -288,8 +287,8 @@ func TestGate(t *testing.T) {
 	})
 }
 
-// TestGate_AnsweredMeanwhile makes a call fail and an answer arrive at the same moment. The
-// gate is open afterwards.
+// TestGate_AnsweredMeanwhile makes a call fail and an answer arrive at the same moment.
+// The gate is open afterwards.
 func TestGate_AnsweredMeanwhile(t *testing.T) {
 	t.Parallel()
 	for range 10000 {

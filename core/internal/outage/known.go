@@ -13,9 +13,9 @@ func (e *downError) Unwrap() error { return e.why }
 
 func (e *downError) Down() bool { return true }
 
-// Known reports whether err shows that a server is known to be down, so that an
-// immediate retry is useless. Such an error has a method Down() bool. The first error
-// with this method that errors.As finds decides. The errors that it wraps do not matter.
+// Known reports whether err comes from a server that is known to be down. An immediate
+// retry is then useless. Such an error has a method Down() bool. The first error with
+// this method that errors.As finds decides. The errors that it wraps do not matter.
 func Known(err error) bool {
 	var e interface{ Down() bool }
 	return errors.As(err, &e) && e.Down()

@@ -19,9 +19,8 @@ type Tx interface {
 	// result has no row.
 	One(ctx context.Context, st dialect.Statement, to ...any) error
 	// IsWrongState reports whether a statement failed with err because a transaction
-	// was open, or because no transaction was open. IsMissing reports whether it failed
-	// because a table is missing, and IsDenied whether it failed because the user lacks
-	// a right.
+	// was open, or because no transaction was open. IsMissing reports whether a missing
+	// table was the reason, and IsDenied whether a missing right was the reason.
 	IsWrongState(err error) bool
 	IsMissing(err error) bool
 	IsDenied(err error) bool

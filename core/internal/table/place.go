@@ -21,8 +21,8 @@ import (
 // another statement was the cause.
 type DB interface {
 	// Query sends a statement, and calls next for each row of the result. Query also
-	// fails if the statement fails after a row, because a transaction can fail until
-	// the end of its result.
+	// fails if the statement fails after a row. A transaction can fail until the end of
+	// its result.
 	Query(ctx context.Context, st dialect.Statement, next func(scan Scan) error) error
 	// Change sends a statement and returns the number of rows that it has changed.
 	Change(ctx context.Context, st dialect.Statement) (int64, error)
@@ -40,7 +40,7 @@ type Place struct {
 	Together int
 
 	id   atomic.Pointer[string] // the ID of the tables at the server that writes, or nil
-	most atomic.Int64           // the maximum bytes of a statement, as the last Load has read it; 0 if unknown
+	most atomic.Int64           // the maximum bytes of a statement, from the last Load; 0: unknown
 }
 
 var (
@@ -52,9 +52,9 @@ var (
 // Load implements casstore.Place. It fails with ErrHidden if the tables have no visible
 // version.
 //
-// While the ID of the tables is unknown, the Load of a run reads the newest row, and
-// with it the ID at the server that writes. So a later Commit needs no round trip for
-// the ID.
+// While the ID of the tables is unknown, the Load of a run reads the newest row. With
+// that row it reads the ID at the server that writes. So a later Commit needs no round
+// trip for the ID.
 func (p *Place) Load(ctx context.Context, key string, w casstore.Want) (casstore.Entry, error) {
 	wanted := w
 	w.Current = w.Current || w.Value && p.id.Load() == nil
@@ -129,8 +129,8 @@ func (p *Place) read(ctx context.Context, st dialect.Statement, current bool) (i
 }
 
 // note records the ID that a Load has read. Only a Load of the newest row is certain to
-// reach the server that writes. If a plain Load reads another ID, that server may have
-// changed, and its ID is unknown from then on.
+// reach the server that writes. After a plain Load of another ID, the ID of that server
+// is unknown, because that server may have changed.
 func (p *Place) note(id string, current bool) {
 	switch known := p.id.Load(); {
 	case known != nil && *known == id:
@@ -162,8 +162,8 @@ var (
 	errNew = errors.New("the tables are of a newer version: update this program")
 )
 
-// IsReplica reports whether a read failed with err because the server that answered may
-// not be the server that writes.
+// IsReplica reports whether err matches ErrReplica or ErrSubscribed. The server that
+// answered may then not be the server that writes.
 func IsReplica(err error) bool {
 	return errors.Is(err, ErrReplica) || errors.Is(err, ErrSubscribed)
 }
@@ -288,7 +288,8 @@ func (p *Place) extend(ctx context.Context, claims []store.Claim, version int64,
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("%d of %d were extended: %s", n, len(claims), err.Error()) // only the text: the outcome is unknown
+		// The error has only the text of err, because the outcome is unknown.
+		return fmt.Errorf("%d of %d were extended: %s", n, len(claims), err.Error())
 	}
 	return nil
 }

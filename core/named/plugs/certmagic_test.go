@@ -157,7 +157,6 @@ func (c *child) await(want string) {
 	}
 }
 
-// next returns the child's next line.
 func (c *child) next() string {
 	c.t.Helper()
 	select {
@@ -169,7 +168,6 @@ func (c *child) next() string {
 	}
 }
 
-// goOn makes a waiting child continue.
 func (c *child) goOn() {
 	c.t.Helper()
 	if _, err := io.WriteString(c.in, "go on\n"); err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/lockkit/lockkit/core/named"
 )
 
-// The test does not compile if one of these libraries has changed its interface.
+// These lines do not compile if an interface has got a method that the type lacks.
 var (
 	_ certmagic.Locker                 = (*named.Locks)(nil)
 	_ certmagic.TryLocker              = (*named.Locks)(nil)

@@ -22,9 +22,9 @@ func BenchmarkLocks(b *testing.B) {
 	server := testserver.StartRedis(b)
 	for _, keys := range []string{"own keys", "one key"} {
 		for _, with := range []bool{false, true} {
-			name := keys + "/without"
+			name := keys + " without"
 			if with {
-				name = keys + "/with"
+				name = keys + " with"
 			}
 			b.Run(name, func(b *testing.B) {
 				s := &stage{prefix: fmt.Sprintf("stage-%d:", stages.Add(1)), proxy: testserver.NewRedisProxy(b, server.Addr)}

@@ -15,7 +15,7 @@ func TestGauges(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 
-	t.Run("held and waiting, with ages", func(t *testing.T) {
+	t.Run("held and waiting with ages", func(t *testing.T) {
 		t.Parallel()
 		s := newStage(t, server)
 		defer s.tel.Watch(s.locks)()

@@ -168,7 +168,7 @@ func (s *stage) points(t testing.TB) map[string]float64 {
 	return points
 }
 
-// until waits until the value of the series is at least the value least.
+// until waits until the series has at least the value least.
 func (s *stage) until(t *testing.T, series string, least float64) {
 	t.Helper()
 	deadline := time.Now().Add(patience)

@@ -17,7 +17,6 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// units has all instruments with their units.
 var units = map[string]string{
 	"lockkit.acquire.duration": "s",
 	"lockkit.hold.duration":    "s",
@@ -45,7 +44,7 @@ func everything(t *testing.T, s *stage) {
 	}
 }
 
-// TestNamesAndUnits checks the rules of OpenTelemetry's semantic conventions,
+// TestNamesAndUnits checks rules of OpenTelemetry's semantic conventions,
 // general/naming and general/metrics.
 func TestNamesAndUnits(t *testing.T) {
 	t.Parallel()

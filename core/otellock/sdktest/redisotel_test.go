@@ -18,14 +18,14 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestRedisTraces checks that the traces of a Locker's client contain no arguments of
-// commands. Keys can be customers' data, and a process that knows an owner can join the
-// owner's holds.
+// TestRedisTraces checks that with WithDBStatement(false) the traces of a Locker's
+// client contain no key, owner, token or answer. Keys can be customers' data, and a
+// process that knows an owner can join the owner's holds.
 func TestRedisTraces(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	for name, opts := range map[string][]redisstore.Option{"usual keys": nil, "plain keys": {redisstore.WithPlainKeys()}} {
-		t.Run(name+": with WithDBStatement(false)", func(t *testing.T) {
+		t.Run(name+" with the option", func(t *testing.T) {
 			t.Parallel()
 			secrets, text := traced(t, server, opts, redisotel.WithDBStatement(false))
 			for _, secret := range secrets {
@@ -34,7 +34,8 @@ func TestRedisTraces(t *testing.T) {
 				}
 			}
 		})
-		t.Run(name+": without WithDBStatement(false)", func(t *testing.T) { // shows that the case above fails without the option
+		// This case shows that the case above fails without the option.
+		t.Run(name+" without the option", func(t *testing.T) {
 			t.Parallel()
 			secrets, text := traced(t, server, opts)
 			if !strings.Contains(text, secrets[0]) {

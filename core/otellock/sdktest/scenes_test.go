@@ -207,9 +207,7 @@ var scenes = []struct {
 	},
 }
 
-// playCalls makes eleven calls. Six run: two of these fail, and one is a second
-// attempt. Of the other five calls, one is replayed, and one gets each of the errors
-// ErrInProgress, ErrMismatch, ErrUnreplayable and ErrIndeterminate.
+// playCalls makes calls of package once, at least one for each outcome of a call.
 func playCalls(t *testing.T, s *stage) {
 	runs, err := once.New(s.locks)
 	if err != nil {
@@ -266,7 +264,7 @@ func TestScenes(t *testing.T) {
 		})
 	}
 
-	t.Run("extensions, one fails", func(t *testing.T) {
+	t.Run("extensions and one fails", func(t *testing.T) {
 		t.Parallel()
 		s := newStage(t, server)
 		lease := try(t, s.locks, "order:1", core.TTL(6*time.Second))

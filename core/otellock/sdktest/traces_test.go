@@ -114,7 +114,6 @@ func TestTraces(t *testing.T) {
 	})
 }
 
-// one returns the only span of that name.
 func one(t *testing.T, s *stage, name string) (found trace.ReadOnlySpan) {
 	t.Helper()
 	n := 0
