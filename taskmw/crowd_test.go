@@ -17,6 +17,9 @@ import (
 	"github.com/lockkit/lockkit/taskmw"
 )
 
+// patient is how long a hot task waits. It is longer than all steps of a scene together.
+const patient = 4 * soon
+
 func TestCrowds(t *testing.T) {
 	t.Parallel()
 	for name, scene := range map[string]func(*rig){
@@ -146,16 +149,16 @@ func oneWaits(r *rig) {
 	// Two middlewares that lock the same key.
 	l, mux := r.locker(), asynq.NewServeMux()
 	for _, kind := range []string{"hot", "other"} {
-		mux.Handle(kind, locked(r.t, l, taskmw.Acquire(core.Wait(soon)))(unretried(r.t)))
+		mux.Handle(kind, locked(r.t, l, taskmw.Acquire(core.Wait(patient)))(unretried(r.t)))
 	}
-	mux.Handle("hot too", locked(r.t, l, taskmw.Acquire(core.Wait(soon)))(unretried(r.t)))
+	mux.Handle("hot too", locked(r.t, l, taskmw.Acquire(core.Wait(patient)))(unretried(r.t)))
 	r.crowded(mux, func(i int) { r.enqueue([]string{"hot", "hot too"}[i%2], `{"id":"hot"}`) }, release, 1)
 }
 
 func oneWaitsForARun(r *rig) {
 	l, free := r.locker(), make(chan struct{})
 	begun := make(chan struct{}, 1)
-	mw := taskmw.Idempotent(newOnce(r.t, l, once.Acquire(core.Wait(soon))), "order", taskmw.Payload("id"))
+	mw := taskmw.Idempotent(newOnce(r.t, l, once.Acquire(core.Wait(patient))), "order", taskmw.Payload("id"))
 	h := mw(asynq.HandlerFunc(func(_ context.Context, task *asynq.Task) error {
 		if task.Type() == "hot" {
 			begun <- struct{}{} // a second run would block
@@ -168,14 +171,14 @@ func oneWaitsForARun(r *rig) {
 
 func oneWaitsForTheSecond(r *rig) {
 	release := hold(r.t, r.locker(), "order:hot")
-	mw := locked(r.t, r.locker(), taskmw.Also(taskmw.Payload("to")), taskmw.Acquire(core.Wait(soon)))
+	mw := locked(r.t, r.locker(), taskmw.Also(taskmw.Payload("to")), taskmw.Acquire(core.Wait(patient)))
 	r.crowded(mw(unretried(r.t)), func(i int) { r.enqueue("hot", fmt.Sprintf(`{"id":"a%d","to":"hot"}`, i)) }, release, 1)
 }
 
 func nextWaits(r *rig) {
 	const tasks = 6
 	next := make(chan struct{})
-	s := &stream{Handler: locked(r.t, r.locker(), taskmw.Acquire(core.Wait(soon)))(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+	s := &stream{Handler: locked(r.t, r.locker(), taskmw.Acquire(core.Wait(patient)))(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
 		<-next
 		return nil
 	}))}
@@ -201,7 +204,7 @@ func halfWaits(r *rig) {
 	for i := range keys {
 		releases = append(releases, hold(r.t, l, fmt.Sprintf("order:hot %d", i)))
 	}
-	mw := locked(r.t, r.locker(), taskmw.Acquire(core.Wait(soon)))
+	mw := locked(r.t, r.locker(), taskmw.Acquire(core.Wait(patient)))
 	r.crowded(mw(unretried(r.t)), func(i int) { r.enqueue("hot", fmt.Sprintf(`{"id":"hot %d"}`, i%keys)) },
 		func() {
 			for _, release := range releases {
@@ -212,7 +215,7 @@ func halfWaits(r *rig) {
 
 func lastOneWaits(r *rig) {
 	release := hold(r.t, r.locker(), "order:hot")
-	mw := locked(r.t, r.locker(), taskmw.Acquire(core.Wait(soon)))
+	mw := locked(r.t, r.locker(), taskmw.Acquire(core.Wait(patient)))
 	r.crowded(mw(unretried(r.t)), func(i int) {
 		retries := 3
 		if i == 0 {
