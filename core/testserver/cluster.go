@@ -17,8 +17,10 @@ const ClusterNodeTimeout = 4 * time.Second
 // Failover and Takeover still promote a replica.
 var NoFailover = []string{"--cluster-replica-no-failover", "yes"}
 
-// Settled limits the time until the nodes of a cluster, or sentinels, agree.
-const Settled = 60 * time.Second
+// Settled limits the time until the nodes of a cluster, or sentinels, agree. A sentinel
+// does nothing for 30 seconds after a pause of 2 seconds (TILT mode, see
+// https://redis.io/docs/latest/operate/oss_and_stack/management/sentinel/).
+const Settled = 2 * time.Minute
 
 // slots is the number of slots of a cluster.
 const slots = 16384
