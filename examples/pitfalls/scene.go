@@ -51,6 +51,7 @@ type outcome struct {
 // perform plays one side and evaluates the verdict, and then clears the stage.
 func perform(ctx context.Context, s *stage, side side, verdict func(context.Context, *stage) (bool, string)) (o outcome) {
 	s.ctx = ctx
+	defer s.watchMachine()()
 	defer func() {
 		if err := s.clear(); err != nil && o.err == nil {
 			o.err = err
@@ -61,6 +62,9 @@ func perform(ctx context.Context, s *stage, side side, verdict func(context.Cont
 		case nil:
 		case unplayable:
 			o.err = r.error
+			if s.stoodStill() {
+				o.err = fmt.Errorf("%w: %w", errStoodStill, r.error)
+			}
 		default:
 			panic(r)
 		}

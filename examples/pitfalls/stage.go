@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -19,6 +20,10 @@ type stage struct {
 	inside string // a set of the processes inside the critical section
 	ledger string // the data that the lock protects
 	cast   []*process
+
+	mu    sync.Mutex
+	last  time.Time     // the last call of beat
+	stood time.Duration // the longest time between two calls of beat
 }
 
 func newStage(spectator *redis.Client, addr string) *stage {
@@ -54,6 +59,38 @@ func (s *stage) until(what string, ok func() bool) {
 			must(0, context.Cause(ctx))
 		}
 	}
+}
+
+// errStoodStill reports that a scene shows nothing, because its processes were late.
+var errStoodStill = errors.New("the machine stood still")
+
+// stoodStill reports whether the machine has stood still for half a TTL. Then a lease may
+// not have been extended, and a call may have had no answer.
+func (s *stage) stoodStill() bool { return s.beat() >= ttl/2 }
+
+// watchMachine measures how long the machine stands still, until stop is called.
+func (s *stage) watchMachine() (stop func()) {
+	s.last = time.Now()
+	done := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case <-time.After(20 * time.Millisecond):
+				s.beat()
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() { close(done) }
+}
+
+func (s *stage) beat() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	s.stood, s.last = max(s.stood, now.Sub(s.last)), now
+	return s.stood
 }
 
 // clear ends the processes and deletes the keys, even after an interrupt.

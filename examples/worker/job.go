@@ -15,7 +15,7 @@ type job struct {
 
 	mu   sync.Mutex
 	ran  map[int]int // number of runs, by tick
-	late bool        // a task was so late that KeepFor may not have been long enough
+	late bool        // KeepFor may not have been long enough, or a tick may have been missed
 }
 
 // ProcessTask counts a run.
@@ -32,12 +32,34 @@ func (j *job) delivered(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
 		now := time.Now()
 		j.mu.Lock()
-		if now.Sub(j.start)%j.every > j.every*2/5 {
+		if now.Sub(j.start)%j.every > j.slack() {
 			j.late = true
 		}
 		j.mu.Unlock()
 		return next.ProcessTask(ctx, t)
 	})
+}
+
+// slack returns the delay up to which a task counts for its tick.
+func (j *job) slack() time.Duration { return j.every * 2 / 5 }
+
+// watch records that the machine stood still for longer than a task may be late, until
+// ctx is done.
+func (j *job) watch(ctx context.Context) {
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	for last := time.Now(); ; last = time.Now() {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+		if time.Since(last) > j.slack() {
+			j.mu.Lock()
+			j.late = true
+			j.mu.Unlock()
+		}
+	}
 }
 
 // ticks counts the ticks from 1 to n in which the job ran once, more often, or never.

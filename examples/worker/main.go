@@ -102,6 +102,9 @@ func work(ctx context.Context, c config) (status int, err error) {
 	// same second.
 	s.job.start = time.Now().Truncate(time.Second).Add(time.Second)
 	time.Sleep(time.Until(s.job.start))
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	go s.job.watch(watching)
 	for _, r := range replicas {
 		if err := r.schedule(s.job.every); err != nil {
 			return 2, err
