@@ -62,7 +62,7 @@ func perform(ctx context.Context, s *stage, side side, verdict func(context.Cont
 		case nil:
 		case unplayable:
 			o.err = r.error
-			if s.stoodStill() {
+			if s.stoodStill() && !errors.Is(r.error, errStoodStill) {
 				o.err = fmt.Errorf("%w: %w", errStoodStill, r.error)
 			}
 		default:
