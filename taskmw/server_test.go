@@ -160,8 +160,8 @@ func lastAttemptFails(r *rig) {
 	cfg := config()
 	cfg.ErrorHandler = asynq.ErrorHandlerFunc(func(_ context.Context, _ *asynq.Task, err error) { handled <- err })
 	r.serve(taskmw.Configure(cfg), locked(r.t, r.locker())(mustNotRun(r.t)))
-	// A tenth of the time-out is left for the handler, which is more than a machine stands
-	// still.
+	// A tenth of the time-out is left for the handler, which is more than most machines
+	// stand still.
 	id := r.enqueue("pay", `{"id":"secret"}`, asynq.MaxRetry(0), asynq.Timeout(20*time.Second))
 	if err := within(r.t, "the ErrorHandler is called", handled); !errors.Is(err, core.ErrBusy) {
 		r.t.Errorf("the ErrorHandler got %v", err)
