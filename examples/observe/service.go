@@ -82,6 +82,8 @@ func start(ctx context.Context, addr string, listener net.Listener) (*service, e
 	s.stopJob = cancel
 	s.jobs.Go(func() { s.ship(jobs) })
 	s.jobs.Go(func() { s.hang(jobs) })
+	s.jobs.Go(func() { s.count(jobs) })
+	s.jobs.Go(func() { s.count(jobs) })
 	return s, nil
 }
 
@@ -130,6 +132,18 @@ func (s *service) hang(ctx context.Context) {
 			return nil
 		}, core.MaxHold(700*time.Millisecond))
 		pause(ctx, time.Second)
+	}
+}
+
+// count is a job that two workers of the process do by turns. A worker passes its lease
+// to the other one.
+func (s *service) count(ctx context.Context) {
+	for ctx.Err() == nil {
+		_ = s.locks.Do(ctx, core.Key("count", "shelves"), func(ctx context.Context) error {
+			pause(ctx, 40*time.Millisecond)
+			return nil
+		})
+		pause(ctx, 20*time.Millisecond)
 	}
 }
 
