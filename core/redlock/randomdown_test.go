@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -27,6 +28,12 @@ func TestTokens_OnServers(t *testing.T) {
 	s := fit(t, newStore(t, nodes, redlock.WithNodeTimeout(2*time.Second), redlock.WithFencing()))
 	total, cuts := tally.Trials(1000), 0
 	var last uint64
+	var failure error
+	defer func() {
+		if t.Failed() {
+			t.Logf("the last acquire that failed got %v", failure)
+		}
+	}()
 	for i := range total {
 		away := rand.Perm(5)[:rand.N(3)]
 		for _, n := range away {
@@ -38,6 +45,7 @@ func TestTokens_OnServers(t *testing.T) {
 		testserver.Eventually(t, patience, "a grant", func() (granted bool) {
 			var err error
 			g, err = s.Acquire(t.Context(), c) // a busy machine can need several attempts
+			failure = cmp.Or(err, failure)
 			return err == nil
 		})
 		if g.Token < last+store.TokenStep {
