@@ -15,13 +15,13 @@ import (
 // report prints the values of the metrics, and reports whether they show each expected
 // event.
 func (s *service) report(ctx context.Context, sent *sent, cuts int) (complete bool, err error) {
+	lost := s.lost.Load() // before the metrics, which may count a later loss
 	all, err := s.scrape(ctx)
 	if err != nil {
 		return false, err
 	}
 	fmt.Printf("%d requests were answered as they should be, %d busy, %d while Redis was away; cuts of the network: %d\n",
 		sent.of(200), sent.of(409), sent.of(503), cuts)
-	lost := s.lost.Load()
 	rows := []struct {
 		name, label, value, says string
 		least                    float64

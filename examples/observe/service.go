@@ -83,7 +83,6 @@ func start(ctx context.Context, addr string, listener net.Listener) (*service, e
 	s.jobs.Go(func() { s.ship(jobs) })
 	s.jobs.Go(func() { s.hang(jobs) })
 	s.jobs.Go(func() { s.count(jobs) })
-	s.jobs.Go(func() { s.count(jobs) })
 	return s, nil
 }
 
@@ -135,15 +134,21 @@ func (s *service) hang(ctx context.Context) {
 	}
 }
 
-// count is a job that two workers of the process do by turns. A worker passes its lease
-// to the other one.
+// count is a job of short parts. Five workers of the process begin their parts at the
+// same time, so they pass their lease on.
 func (s *service) count(ctx context.Context) {
 	for ctx.Err() == nil {
-		_ = s.locks.Do(ctx, core.Key("count", "shelves"), func(ctx context.Context) error {
-			pause(ctx, 40*time.Millisecond)
-			return nil
-		})
-		pause(ctx, 20*time.Millisecond)
+		var parts sync.WaitGroup
+		for range 5 {
+			parts.Go(func() {
+				_ = s.locks.Do(ctx, core.Key("count", "shelves"), func(ctx context.Context) error {
+					pause(ctx, time.Millisecond)
+					return nil
+				})
+			})
+		}
+		parts.Wait()
+		pause(ctx, 50*time.Millisecond)
 	}
 }
 
