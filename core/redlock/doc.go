@@ -65,6 +65,12 @@
 // confirmed is sent again in the background. This continues for the TTL, and for at
 // least a minute if an earlier request may still reach the node.
 //
+// A node that has not answered the release of a claim does not get an acquire of the
+// same claim for at least a minute, because the release may arrive after it. A
+// core.Locker sends the same claim again while its Acquire waits. So such an Acquire can
+// fail with store.ErrUnavailable although a majority is up again. The next Acquire sends
+// another claim.
+//
 // A node can lack a lock because it was down or restarted. When a majority confirms the
 // next extension, the Store restores the lock at that node. A release by another Store
 // does not prevent this restoration. So release a claim with the Store that extends it.
