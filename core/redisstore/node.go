@@ -3,11 +3,9 @@ package redisstore
 import (
 	"context"
 	"fmt"
-	"net"
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -16,23 +14,23 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// identity is the known identity of the server. It is valid until the client dials a
-// new connection. If a connection was open before the INFO and still works, the server
-// has not restarted since then.
+// identity is the known identity of the server. It is valid until the client or the
+// Pipeline opens a connection. If a connection was open before the INFO and still works,
+// the server has not restarted since then.
 type identity struct {
 	hook  sync.Once
-	dials atomic.Int64 // the number of connections that were opened
+	dials pipeline.Dials // of the user's client
 
 	turn  chan struct{} // has an element while a caller uses the next fields
 	known bool
-	at    int64     // the value of dials before the INFO was sent
+	at    int64     // the number of connections that were opened before the INFO was sent
 	asked time.Time // the time before the INFO was sent
 	info  store.NodeInfo
 }
 
 // Node implements store.Node for a *redis.Client. It sends INFO, which needs the right
-// +info. Node remembers the answer. It sends INFO again only after the client has
-// dialed again, once for all concurrent callers. A hook on the client counts the dials.
+// +info. Node remembers the answer. It sends INFO again only after a new connection was
+// opened, once for all concurrent callers. A hook on the client counts the connections.
 // Node does not notice a proxy that replaces the server behind open connections. Node
 // fails with store.ErrUnsupported for any other client, without the right, and if the
 // answer has no identity.
@@ -42,8 +40,9 @@ func (s *Store) Node(ctx context.Context) (store.NodeInfo, error) {
 		return store.NodeInfo{}, fmt.Errorf("redisstore: node: the client is not for one server: %w", store.ErrUnsupported)
 	}
 	d := &s.identity
-	d.hook.Do(func() { client.AddHook(dialHook{&d.dials}) })
-	dials := d.dials.Load()
+	d.hook.Do(func() { client.AddHook(&d.dials) })
+	opened := func() int64 { return d.dials.Opened() + s.pipeline.Opened() }
+	dials := opened()
 	// After the wait, a caller usually finds the answer that another caller received.
 	select {
 	case d.turn <- struct{}{}:
@@ -56,18 +55,16 @@ func (s *Store) Node(ctx context.Context) (store.NodeInfo, error) {
 		info.Age += time.Since(d.asked)
 		return info, nil
 	}
-	at, asked := d.dials.Load(), time.Now()
-	info, err := s.info(ctx, client)
+	at, asked := opened(), time.Now()
+	info, err := s.info(ctx)
 	if err == nil {
 		d.known, d.at, d.asked, d.info = true, at, asked, info
 	}
 	return info, err
 }
 
-func (s *Store) info(ctx context.Context, client *redis.Client) (store.NodeInfo, error) {
-	ctx, cancel := pipeline.Bounded(ctx)
-	defer cancel()
-	text, err := pipeline.Detached(ctx, func() (string, error) { return client.Info(ctx).Result() })
+func (s *Store) info(ctx context.Context) (store.NodeInfo, error) {
+	text, err := s.pipeline.Info(ctx)
 	switch {
 	case isReply(err, "NOPERM"), isReply(err, "ERR"):
 		return store.NodeInfo{}, fmt.Errorf("redisstore: node: the server does not report its identity: %w", store.ErrUnsupported)
@@ -99,26 +96,4 @@ func parseNode(text string) (store.NodeInfo, bool) {
 		}
 	}
 	return info, info.ID != "" && aged
-}
-
-// dialHook counts the connections that a client opens.
-type dialHook struct{ dials *atomic.Int64 }
-
-// DialHook implements redis.Hook. It counts a connection before any caller can use it.
-func (h dialHook) DialHook(next redis.DialHook) redis.DialHook {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := next(ctx, network, addr)
-		if err == nil {
-			h.dials.Add(1)
-		}
-		return conn, err
-	}
-}
-
-// ProcessHook implements redis.Hook.
-func (dialHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
-
-// ProcessPipelineHook implements redis.Hook.
-func (dialHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
 }

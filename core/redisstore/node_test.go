@@ -2,11 +2,15 @@ package redisstore_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core/internal/outage"
 	"github.com/lockkit/lockkit/core/redisstore"
 	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
@@ -84,6 +88,47 @@ func TestNode_Restart(t *testing.T) {
 		after, err := s.Node(t.Context())
 		return err == nil && after.ID != before.ID
 	})
+}
+
+// TestNode_RestartDuringOutage restarts a server after an outage in which the client's
+// pool has stopped dialing. The first grants then arrive on a connection that the Store
+// has opened itself. After each grant, Node must describe the restarted server.
+func TestNode_RestartDuringOutage(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr, PoolSize: 2, MaxRetries: -1})
+	t.Cleanup(func() { _ = client.Close() })
+	s, err := redisstore.New(client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	acquire := func() error {
+		_, err := s.Acquire(t.Context(), store.Claim{
+			Key: rand.Text(), Owner: "o", Lease: "l", Weight: store.All, Limit: store.All, TTL: time.Minute,
+		})
+		return err
+	}
+	for range 5 {
+		if err := acquire(); err != nil {
+			t.Fatal(err)
+		}
+		before := nodeOf(t, s)
+		server.Kill()
+		testserver.Eventually(t, time.Minute, "the server is known to be down", func() bool {
+			return outage.Known(acquire())
+		})
+		server.RestartEmpty()
+		testserver.Eventually(t, time.Minute, "a claim is granted", func() bool { return acquire() == nil })
+		after, err := s.Node(t.Context())
+		if err != nil && !errors.Is(err, store.ErrUnavailable) {
+			t.Fatal(err)
+		}
+		if err == nil && after.ID == before.ID {
+			t.Fatal("after a grant of the restarted server, Node describes the server before the restart")
+		}
+		testserver.Eventually(t, time.Minute, "the client works again", func() bool { return client.Ping(t.Context()).Err() == nil })
+	}
 }
 
 // TestNode_CallerLeaves makes a caller leave while its inquiry is in flight. Another

@@ -12,27 +12,35 @@ import (
 
 // health is the state of a node as it was last reported to the observer.
 type health struct {
-	mu  sync.Mutex
-	out time.Time // the time at which the node stopped counting; zero while it counts
+	mu    sync.Mutex
+	out   time.Time // the end of the last call that did not count; zero while the node counts
+	heard time.Time // the end of a later call that was answered; zero before
 }
 
 // changed records the outcome of a call that began at start, and reports whether the
 // observer has to be notified. asked is the start of the last call in which the node
-// reported its age, or zero. Only a call that began after the node stopped counting
-// makes the node count again. If the node reports its age, asked must also be later
-// than that time. A restarted server answers but does not count yet.
+// described its server, or zero. A node counts again after two calls: one that began
+// after out was answered, and a later one described the server. Without the second call,
+// the server can have been restarted. Without the first one, it can still be down,
+// because a description need not come from the server. If the node describes no server,
+// the first call is enough. start is zero for the second call.
 func (h *health) changed(start time.Time, counts bool, asked time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	switch {
-	case !counts && h.out.IsZero():
-		h.out = time.Now()
-		return true
-	case counts && !h.out.IsZero() && start.After(h.out) && (asked.IsZero() || asked.After(h.out)):
-		h.out = time.Time{}
-		return true
+	switch was := h.out; {
+	case !counts:
+		h.out, h.heard = time.Now(), time.Time{}
+		return was.IsZero()
+	case was.IsZero():
+		return false
+	case h.heard.IsZero() && start.After(was):
+		h.heard = time.Now()
 	}
-	return false
+	if h.heard.IsZero() || !asked.IsZero() && asked.Before(h.heard) {
+		return false
+	}
+	h.out, h.heard = time.Time{}, time.Time{}
+	return true
 }
 
 func (h *health) isOut() bool {
@@ -42,7 +50,8 @@ func (h *health) isOut() bool {
 }
 
 // report notifies the observer when a node stops counting or counts again. err is the
-// outcome of a call to the node that began at start.
+// outcome of a call to the node that began at start. start is zero if the call has
+// described the server of the node.
 func (s *Store) report(ctx context.Context, n *node, start time.Time, err error) {
 	if s.observer == nil || errors.Is(err, errReleasePending) {
 		return

@@ -23,20 +23,25 @@ import (
 // aged is a node that reports its age.
 type aged struct {
 	*memstore.Store
-	mu   sync.Mutex
-	info store.NodeInfo
+	mu    sync.Mutex
+	info  store.NodeInfo
+	since time.Time // the moment of the age in info; zero for an age that does not grow
 }
 
 func (n *aged) Node(context.Context) (store.NodeInfo, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.info, nil
+	info := n.info
+	if !n.since.IsZero() {
+		info.Age += time.Since(n.since)
+	}
+	return info, nil
 }
 
 func (n *aged) restart(age time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.info = store.NodeInfo{ID: n.info.ID + " again", Age: age}
+	n.info, n.since = store.NodeInfo{ID: n.info.ID + " again", Age: age}, time.Now()
 }
 
 func TestErrors_ReasonOfEachNode(t *testing.T) {
@@ -141,6 +146,20 @@ func (n *mortal) Extend(ctx context.Context, claims []store.Claim) []store.Exten
 	return n.aged.Extend(ctx, claims)
 }
 
+func (n *mortal) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
+	if n.dead.Load() {
+		return store.Grant{}, store.ErrUnavailable
+	}
+	return n.aged.Acquire(ctx, c)
+}
+
+func (n *mortal) Release(ctx context.Context, c store.Claim) error {
+	if n.dead.Load() {
+		return store.ErrUnavailable
+	}
+	return n.aged.Release(ctx, c)
+}
+
 // TestRestartedNode_BackWhenItCounts restarts a server that answers a request
 // before the Store has asked for its age. It checks that the node is reported as back
 // only when it counts.
@@ -181,6 +200,125 @@ func TestRestartedNode_BackWhenItCounts(t *testing.T) {
 		}
 		if got := o.seen(); got != "node-1 node_out, node-1 node_back" {
 			t.Errorf("got %q", got)
+		}
+	})
+}
+
+// TestDeadNode_BackWhenItAnswers checks that a node that is down is not reported as
+// back, and not as fit, by a description that did not come from its server. Another node
+// was restarted, so the nodes are checked all the time.
+func TestDeadNode_BackWhenItAnswers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var nodes []store.Store
+		var servers []*mortal
+		for i := range 3 {
+			servers = append(servers, &mortal{aged: aged{Store: memstore.New(), info: store.NodeInfo{ID: fmt.Sprint("life ", i), Age: time.Hour}}})
+			nodes = append(nodes, servers[i])
+		}
+		o := &recorder{}
+		s := newStore(t, nodes, redlock.WithObserver(o))
+		use := func(times int) {
+			for range times {
+				_, _ = s.Acquire(t.Context(), claim("ours"))
+				_ = s.Release(t.Context(), claim("ours"))
+				synctest.Wait()
+				time.Sleep(200 * time.Millisecond)
+			}
+		}
+		use(1)
+		servers[0].restart(0)
+		servers[1].dead.Store(true)
+		use(20)
+		if got := strings.Join(o.of("node-1"), ", "); got != "node-1 node_out" {
+			t.Errorf("got %q of a dead node", got)
+		}
+		time.Sleep(2 * time.Minute) // until node 0 is trusted
+		if err := s.Check(t.Context()); !errors.Is(err, store.ErrUnavailable) {
+			t.Errorf("check of a dead node: got %v", err)
+		}
+		servers[1].dead.Store(false)
+		if err := s.Check(t.Context()); err != nil {
+			t.Errorf("check of nodes that answer: %v", err)
+		}
+		use(20)
+		if got := strings.Join(o.of("node-1"), ", "); got != "node-1 node_out, node-1 node_back" {
+			t.Errorf("got %q of a node that answers again", got)
+		}
+	})
+}
+
+// slowlyDescribed is an aged node. If held is set, its next description is delivered
+// when held is closed, and its next grant comes after the beginning of that description.
+type slowlyDescribed struct {
+	aged
+	held, begun atomic.Pointer[chan struct{}]
+	acquires    atomic.Int64
+}
+
+func (n *slowlyDescribed) Node(ctx context.Context) (store.NodeInfo, error) {
+	info, err := n.aged.Node(ctx)
+	if held := n.held.Swap(nil); held != nil {
+		close(*n.begun.Load())
+		<-*held
+	}
+	return info, err
+}
+
+func (n *slowlyDescribed) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
+	if begun := n.begun.Load(); begun != nil {
+		<-*begun
+	}
+	n.acquires.Add(1)
+	return n.aged.Acquire(ctx, c)
+}
+
+// TestRestartedNode_LateDescription delivers a description of a server that began before
+// the server's restart, after a later description. The restarted node must get no claim.
+func TestRestartedNode_LateDescription(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var nodes []store.Store
+		var servers []*slowlyDescribed
+		for i := range 3 {
+			servers = append(servers, &slowlyDescribed{aged: aged{Store: memstore.New(), info: store.NodeInfo{ID: fmt.Sprint("life ", i), Age: time.Hour}}})
+			nodes = append(nodes, servers[i])
+		}
+		s := newStore(t, nodes)
+		use := func(name string) error {
+			_, err := s.Acquire(t.Context(), claim(name))
+			_ = s.Release(t.Context(), claim(name))
+			synctest.Wait()
+			time.Sleep(200 * time.Millisecond)
+			return err
+		}
+		if err := use("first"); err != nil {
+			t.Fatal(err)
+		}
+		servers[0].restart(0)
+		if err := use("second"); err != nil { // finds the restart
+			t.Fatal(err)
+		}
+		held, begun := make(chan struct{}), make(chan struct{})
+		deliver := sync.OnceFunc(func() { close(held) })
+		defer deliver()
+		servers[1].begun.Store(&begun)
+		servers[1].held.Store(&held)
+		if err := use("third"); err != nil { // begins a check of the servers
+			t.Fatal(err)
+		}
+		servers[1].restart(0)
+		if err := use("fourth"); err == nil || errors.Is(err, store.ErrBusy) {
+			t.Fatalf("two of three nodes were restarted: got %v", err)
+		}
+		deliver()
+		synctest.Wait()
+		before := servers[1].acquires.Load()
+		if err := use("fifth"); err == nil || errors.Is(err, store.ErrBusy) {
+			t.Errorf("two of three nodes were restarted: got %v", err)
+		}
+		if n := servers[1].acquires.Load() - before; n != 0 {
+			t.Errorf("a node in quarantine got %d claims", n)
 		}
 	})
 }

@@ -149,22 +149,27 @@ func (m *membership) fault() error {
 
 // judge records the server of node i. It fails if the node's votes do not count.
 func (m *membership) judge(i int, asked time.Time, info store.NodeInfo) error {
-	m.note(i, asked, info)
 	if info.Replica {
+		_ = m.note(i, asked, info)
 		return fmt.Errorf("node %d is a replica: %w", i, store.ErrUnavailable)
 	}
-	if err := m.quarantine(i); err != nil {
+	if err := m.note(i, asked, info); err != nil {
 		m.lookAgain()
 		return err
 	}
 	return nil
 }
 
-func (m *membership) note(i int, asked time.Time, info store.NodeInfo) {
+// note records info, the answer to a call of node i that began at asked. It ignores the
+// answer if a later call was answered first. In both cases note returns the same as
+// quarantine, at the same moment.
+func (m *membership) note(i int, asked time.Time, info store.NodeInfo) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s := &m.servers[i]
-	s.info, s.asked, s.at = info, asked, time.Now()
+	if s := &m.servers[i]; s.at.IsZero() || !asked.Before(s.asked) {
+		s.info, s.asked, s.at = info, asked, time.Now()
+	}
+	return m.barred(i)
 }
 
 // quarantine returns nil if node i may vote, and the reason otherwise.
@@ -263,9 +268,9 @@ func (m *membership) askAll(ctx context.Context) error {
 			return nil
 		}
 		if err == nil {
-			m.note(n.index, start, info)
+			_ = m.note(n.index, start, info)
 		}
-		m.store.report(ctx, n, start, err)
+		m.store.report(ctx, n, time.Time{}, err)
 		return err
 	})
 }

@@ -24,6 +24,7 @@ type server struct {
 	client *redis.Client // nil if it cannot be probed, or after close
 	named  bool          // the address can lead to another server later; false in a Cluster
 	used   atomic.Int64  // in a Cluster, the last use in nanoseconds of Unix time
+	dials  Dials         // of second clients
 
 	mu        sync.Mutex
 	spare     *sender   // on the connections of the probe that ended an outage; usually nil
@@ -118,7 +119,7 @@ func (v *server) probe(ctx context.Context) error {
 	}
 	o.PushNotificationProcessor = nil
 	client := redis.NewClient(&o)
-	client.AddHook(greeting{})
+	client.AddHook(greeting{&v.dials})
 	_, err := Detached(ctx, func() (struct{}, error) {
 		return struct{}{}, client.Process(ctx, single{redis.NewCmd(ctx, "ping")})
 	})
@@ -136,9 +137,7 @@ func (v *server) probe(ctx context.Context) error {
 // greeting is a hook that closes a connection if the server has too many clients, with
 // the server's error. Otherwise go-redis would take the error for the error of an old
 // server without HELLO, and continue with a connection that the server has closed.
-type greeting struct{}
-
-func (greeting) DialHook(next redis.DialHook) redis.DialHook { return next }
+type greeting struct{ *Dials }
 
 func (greeting) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
@@ -148,10 +147,6 @@ func (greeting) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		}
 		return err
 	}
-}
-
-func (greeting) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
 }
 
 // lend lets calls that get no other connection use spare, for the given time.
