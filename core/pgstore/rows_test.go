@@ -109,9 +109,13 @@ func TestRows(t *testing.T) {
 		for i := range 30 {
 			w := exclusive(c.Key)
 			w.Wait, w.Fair = true, i%2 == 0
-			_, err := s.Acquire(t.Context(), w)
+			var err error
 			var busy *store.BusyError
-			if !errors.As(err, &busy) || busy.Waiting != i+1 {
+			testserver.Eventually(t, patience, "an answer in time", func() bool {
+				_, err = s.Acquire(t.Context(), w)
+				return err == nil || errors.As(err, &busy)
+			})
+			if err == nil || busy.Waiting != i+1 {
 				t.Fatalf("got %#v, want busy with %d waiting", err, i+1)
 			}
 		}

@@ -85,8 +85,17 @@ func quorumScene(s *scene) {
 	s.block(`for port in 27451 27452 27453; do echo "$port $(LOCKKIT_STORE=redis://127.0.0.1:$port lockkit check 2>&1)"; done`)
 	refused := func(why string) {
 		s.t.Helper()
+		var err error
+		defer func() {
+			if s.t.Failed() {
+				s.t.Logf("the last acquire: %v\n%s", err, log.String())
+			}
+		}()
 		testserver.Eventually(s.t, patience, "acquires are refused: "+why, func() bool {
-			_, err := locks.TryAcquire(s.t.Context(), "order:2")
+			_, err = locks.TryAcquire(s.t.Context(), "order:2")
+			if err == nil || errors.Is(err, core.ErrBusy) {
+				s.t.Fatalf("an acquire without a majority: %v", err)
+			}
 			return errors.Is(err, core.ErrUnavailable) && regexp.MustCompile(why).MatchString(err.Error())
 		})
 	}

@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -61,15 +62,20 @@ func TestMariaDB_SlowDial(t *testing.T) {
 	dialer.pause, dialer.dials = 700*time.Millisecond, 0
 	dialer.mu.Unlock()
 	var all sync.WaitGroup
+	var late atomic.Int64
 	for range size {
 		all.Go(func() {
 			if _, err := s.Acquire(t.Context(), claim(rand.Text(), long)); err != nil {
 				t.Logf("acquire: %v", err) // a busy machine
+				late.Add(1)
 			}
 		})
 	}
 	all.Wait()
-	if dialer.dials > size {
-		t.Errorf("got %d dials, want at most %d", dialer.dials, size)
+	dialer.mu.Lock()
+	defer dialer.mu.Unlock()
+	// A call without an answer starts a probe, which dials too.
+	if most := size + int(late.Load()); dialer.dials > most {
+		t.Errorf("got %d dials, want at most %d", dialer.dials, most)
 	}
 }
