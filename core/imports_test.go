@@ -57,6 +57,7 @@ var rooms = map[string]room{
 	"core/internal/calls":   {},
 	"core/internal/due":     {},
 	"core/internal/hooks":   {},
+	"core/internal/fresh":   {},
 	"core/internal/keyed":   {},
 	"core/internal/leaseid": {},
 	"core/internal/order":   {},
@@ -81,9 +82,9 @@ var rooms = map[string]room{
 
 	"core/memstore": {kit: []string{"core/internal/claims", "core/internal/inspection", "core/internal/keystate", "core/internal/words", "core/store"}},
 	"core/casstore": {kit: []string{"core/internal/brief", "core/internal/calls", "core/internal/claims", "core/internal/clock", "core/internal/inspection", "core/internal/keyed", "core/internal/keystate", "core/internal/outage", "core/store", "retry"}},
-	"core/redlock":  {kit: []string{"core", "core/internal/claims", "core/internal/clock", "core/internal/inspection", "core/internal/outage", "core/internal/words", "core/store"}},
+	"core/redlock":  {kit: []string{"core", "core/internal/claims", "core/internal/clock", "core/internal/fresh", "core/internal/inspection", "core/internal/outage", "core/internal/words", "core/store"}},
 	"core/redisstore": {
-		kit:     []string{"core/internal/brief", "core/internal/calls", "core/internal/claims", "core/internal/clock", "core/internal/hub", "core/internal/inspection", "core/internal/words", "core/redisstore/internal/pipeline", "core/store"},
+		kit:     []string{"core/internal/brief", "core/internal/calls", "core/internal/claims", "core/internal/clock", "core/internal/fresh", "core/internal/hub", "core/internal/inspection", "core/internal/words", "core/redisstore/internal/pipeline", "core/store"},
 		outside: []string{"github.com/redis/go-redis/v9"},
 	},
 	"core/redisstore/internal/pipeline": {kit: []string{"core/internal/calls", "core/internal/clock", "core/internal/outage", "core/internal/words"}, outside: []string{"github.com/redis/go-redis/v9"}},

@@ -10,13 +10,16 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/core/internal/fresh"
 	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
 	"github.com/lockkit/lockkit/core/store"
 )
 
 // identity is the known identity of the server. It is valid until the client or the
 // Pipeline opens a connection. If a connection was open before the INFO and still works,
-// the server has not restarted since then.
+// its server has not restarted since then. While no connection of the client was
+// counted, it is not certain that the client calls the hook. The identity is then not
+// remembered.
 type identity struct {
 	hook  sync.Once
 	dials pipeline.Dials // of the user's client
@@ -31,9 +34,16 @@ type identity struct {
 // Node implements store.Node for a *redis.Client. It sends INFO, which needs the right
 // +info. Node remembers the answer. It sends INFO again only after a new connection was
 // opened, once for all concurrent callers. A hook on the client counts the connections.
-// Node does not notice a proxy that replaces the server behind open connections. Node
-// fails with store.ErrUnsupported for any other client, without the right, and if the
-// answer has no identity.
+// Until the hook has counted a connection, each call of Node sends INFO. For a client of
+// WithTimeout, and for a client with an earlier hook that dials itself, that is always.
+//
+// Node does not notice a proxy that replaces the server behind open connections. It can
+// describe the earlier server if the client's address leads to another server while the
+// earlier one still answers, or if a dial that began before the first Node ends after a
+// restart.
+//
+// Node fails with store.ErrUnsupported for any other client, without the right, and if
+// the answer has no identity.
 func (s *Store) Node(ctx context.Context) (store.NodeInfo, error) {
 	client, ok := s.client.(*redis.Client)
 	if !ok {
@@ -50,7 +60,7 @@ func (s *Store) Node(ctx context.Context) (store.NodeInfo, error) {
 	case <-ctx.Done():
 		return store.NodeInfo{}, s.unanswered(ctx, "node", context.Cause(ctx))
 	}
-	if d.known && d.at >= dials {
+	if d.known && d.at >= dials && d.dials.Opened() > 0 && !fresh.Wanted(ctx) {
 		info := d.info
 		info.Age += time.Since(d.asked)
 		return info, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"net"
 	"sync"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/lockkit/lockkit/core/internal/outage"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
 	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
@@ -128,6 +130,49 @@ func TestNode_RestartDuringOutage(t *testing.T) {
 			t.Fatal("after a grant of the restarted server, Node describes the server before the restart")
 		}
 		testserver.Eventually(t, time.Minute, "the client works again", func() bool { return client.Ping(t.Context()).Err() == nil })
+	}
+}
+
+// diallingHook dials itself, so hooks that are added later are not called.
+type diallingHook struct{ pipeline.Dials }
+
+func (*diallingHook) DialHook(redis.DialHook) redis.DialHook {
+	return func(_ context.Context, network, addr string) (net.Conn, error) { return net.Dial(network, addr) }
+}
+
+// TestNode_UncountedConnections restarts a server whose client does not call the Store's
+// hook.
+func TestNode_UncountedConnections(t *testing.T) {
+	t.Parallel()
+	for name, of := range map[string]func(c *redis.Client) *redis.Client{
+		"client with time-out": func(c *redis.Client) *redis.Client { return c.WithTimeout(time.Second) },
+		"hook that dials": func(c *redis.Client) *redis.Client {
+			c.AddHook(new(diallingHook))
+			return c
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := testserver.StartRedis(t)
+			s, err := redisstore.New(of(testclient.Redis(t, server.Addr)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = s.Close() })
+			before := nodeOf(t, s)
+			server.RestartEmpty()
+			testserver.Eventually(t, time.Minute, "a claim is granted", func() bool {
+				_, err := s.Acquire(t.Context(), store.Claim{
+					Key: "order:1", Owner: "o", Lease: "l", Weight: store.All, Limit: store.All, TTL: time.Minute,
+				})
+				return err == nil
+			})
+			if after, err := s.Node(t.Context()); err == nil && after.ID == before.ID {
+				t.Error("after a grant of the restarted server, Node describes the server before the restart")
+			} else if err != nil && !errors.Is(err, store.ErrUnavailable) {
+				t.Error(err)
+			}
+		})
 	}
 }
 

@@ -100,11 +100,18 @@
 // are older than the longest TTL.
 //
 // A cluster whose nodes all restart with nothing on disk looks like a new cluster. There
-// can then be two holders for up to a TTL. The same is true after FLUSHALL, or if a
-// proxy replaces the server behind its connections.
+// can then be two holders for up to a TTL. The same is true after FLUSHALL, or if the
+// node's store does not notice that another server answers: a proxy replaces the server
+// behind its connections, or the address moves while the earlier server still answers.
 //
 // A node's store reports the age of its server through store.Node, for which redisstore
-// needs the right to use INFO. A node whose age is unknown has no quarantine.
+// needs the right to use INFO. A node whose age was never reported has no quarantine. If
+// the age was reported before and is refused later, the node's votes do not count.
+//
+// Redis computes its age from the time of day. A process that has seen another server at
+// the node before does not believe an age that is too high. A new process does, for
+// example after the clock of a restarted server was set forward, or after a replica with
+// an age of its own became the master.
 //
 // # Limits of a majority
 //

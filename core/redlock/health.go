@@ -19,12 +19,13 @@ type health struct {
 
 // changed records the outcome of a call that began at start, and reports whether the
 // observer has to be notified. asked is the start of the last call in which the node
-// described its server, or zero. A node counts again after two calls: one that began
-// after out was answered, and a later one described the server. Without the second call,
-// the server can have been restarted. Without the first one, it can still be down,
-// because a description need not come from the server. If the node describes no server,
-// the first call is enough. start is zero for the second call.
-func (h *health) changed(start time.Time, counts bool, asked time.Time) bool {
+// described its server. A node counts again after two calls: one that began after out
+// was answered, and a later one described the server. Without the second call, the
+// server can have been restarted. Without the first one, it can still be down, because a
+// description need not come from the server. If described is false, the node describes
+// no server, and the first call is enough. start is zero for a description that need not
+// come from the server.
+func (h *health) changed(start time.Time, counts bool, asked time.Time, described bool) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch was := h.out; {
@@ -36,7 +37,7 @@ func (h *health) changed(start time.Time, counts bool, asked time.Time) bool {
 	case h.heard.IsZero() && start.After(was):
 		h.heard = time.Now()
 	}
-	if h.heard.IsZero() || !asked.IsZero() && asked.Before(h.heard) {
+	if h.heard.IsZero() || described && asked.Before(h.heard) {
 		return false
 	}
 	h.out, h.heard = time.Time{}, time.Time{}
@@ -50,16 +51,17 @@ func (h *health) isOut() bool {
 }
 
 // report notifies the observer when a node stops counting or counts again. err is the
-// outcome of a call to the node that began at start. start is zero if the call has
-// described the server of the node.
+// outcome of a call to the node that began at start. start is zero for a description of
+// the server that need not come from the server.
 func (s *Store) report(ctx context.Context, n *node, start time.Time, err error) {
 	if s.observer == nil || errors.Is(err, errReleasePending) {
 		return
 	}
+	asked, described, barred := s.membership.lastAsked(n.index)
 	if kindOf(err) < failed {
-		err = s.membership.quarantine(n.index) // the node has answered
+		err = barred // the node has answered
 	}
-	if !n.changed(start, err == nil, s.membership.lastAsked(n.index)) {
+	if !n.changed(start, err == nil, asked, described) {
 		if err == nil && n.isOut() {
 			// The node may have been restarted, which only a new check shows.
 			s.membership.lookAgain()

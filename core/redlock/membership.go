@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/fresh"
 	"github.com/lockkit/lockkit/core/internal/words"
 	"github.com/lockkit/lockkit/core/store"
 )
@@ -42,7 +43,12 @@ type server struct {
 	at       time.Time // the arrival of info; zero for never
 	asked    time.Time // the start of the call that returned info
 	heard    bool      // the server has answered the last check, with or without info
+	mute     bool      // the last answer to a call was that the server is not described
 	admitted string    // the ID of a server that may vote although it is young
+	// changed is the last moment at which the ID was still another one, or zero. The
+	// server's age is less than the time since then. A greater age is not believed: the
+	// server's clock was wrong, or the server was a replica of the other one.
+	changed time.Time
 }
 
 // quarantined is the error for a restarted node that has no vote.
@@ -167,9 +173,25 @@ func (m *membership) note(i int, asked time.Time, info store.NodeInfo) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if s := &m.servers[i]; s.at.IsZero() || !asked.Before(s.asked) {
-		s.info, s.asked, s.at = info, asked, time.Now()
+		if !s.at.IsZero() && s.info.ID != info.ID {
+			s.changed = s.asked
+		}
+		s.info, s.asked, s.at, s.mute = info, asked, time.Now(), false
 	}
 	return m.barred(i)
+}
+
+// noteMute records that node i does not describe its server, because of err. It fails
+// if the node has described a server before: this one may have been restarted since.
+func (m *membership) noteMute(i int, err error) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := &m.servers[i]
+	if !s.at.IsZero() && m.store.quarantine > 0 {
+		return fmt.Errorf("%w: the server is no longer described: %v", store.ErrUnavailable, err)
+	}
+	s.mute = true
+	return nil
 }
 
 // quarantine returns nil if node i may vote, and the reason otherwise.
@@ -197,16 +219,22 @@ func (m *membership) quarantineLeft(s *server) time.Duration {
 	if longest <= 0 {
 		return 0
 	}
+	age := s.info.Age + time.Since(s.at)
+	if !s.changed.IsZero() {
+		age = min(age, time.Since(s.changed))
+	}
 	// 2*longest - valid is longest plus the drift.
-	return 2*longest - m.store.valid(longest) - s.info.Age - time.Since(s.at)
+	return 2*longest - m.store.valid(longest) - age
 }
 
-// lastAsked returns the start of the call in which node i last described its server, or
-// zero.
-func (m *membership) lastAsked(i int) time.Time {
+// lastAsked returns the start of the call in which node i last described its server. If
+// the node describes no server, described is false. err is the result of quarantine at
+// the same moment.
+func (m *membership) lastAsked(i int) (asked time.Time, described bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.servers[i].asked
+	s := &m.servers[i]
+	return s.asked, m.store.nodes[i].server != nil && !s.mute, m.barred(i)
 }
 
 // lookAgain starts a check of the servers in the background. It does nothing during a
@@ -265,12 +293,15 @@ func (m *membership) askAll(ctx context.Context) error {
 		start := time.Now()
 		info, err := n.server.Node(ctx)
 		if errors.Is(err, store.ErrUnsupported) {
-			return nil
+			return m.noteMute(n.index, err)
 		}
 		if err == nil {
 			_ = m.note(n.index, start, info)
 		}
-		m.store.report(ctx, n, time.Time{}, err)
+		if !fresh.Wanted(ctx) {
+			start = time.Time{} // the server may not have been asked
+		}
+		m.store.report(ctx, n, start, err)
 		return err
 	})
 }

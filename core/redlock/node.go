@@ -118,7 +118,7 @@ func (s *Store) counts(ctx context.Context, n *node) error {
 	start := time.Now()
 	info, err := n.server.Node(ctx)
 	if errors.Is(err, store.ErrUnsupported) {
-		return nil
+		return s.membership.noteMute(n.index, err)
 	}
 	if err != nil {
 		return err

@@ -226,6 +226,16 @@ func TestRestartedEmpty(t *testing.T) {
 			}
 		})
 	}
+	// A Check opens the first connection to the restarted server.
+	t.Run("check of an idle quorum", func(t *testing.T) {
+		t.Parallel()
+		all, connect := servers(t, 3)
+		s := fit(t, newStore(t, connect(t), redlock.WithNodeTimeout(slow)))
+		all[0].RestartEmpty()
+		if err := s.Check(t.Context()); !errors.Is(err, store.ErrUnavailable) {
+			t.Errorf("got %v of a quorum with a restarted server", err)
+		}
+	})
 	// Three servers that restart at once look like a new cluster.
 	t.Run("limit of all at once", func(t *testing.T) {
 		t.Parallel()

@@ -2,13 +2,13 @@ package redlock
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"reflect"
 	"sync"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/fresh"
 	"github.com/lockkit/lockkit/core/internal/words"
 	"github.com/lockkit/lockkit/core/store"
 )
@@ -104,13 +104,13 @@ func (s *Store) question(ctx context.Context, valid time.Duration) (context.Cont
 	return context.WithTimeoutCause(ctx, min(valid, s.Limit()), errTimeout)
 }
 
-// Check calls every node, and asks for the identity of its server if the node can
-// describe it. It returns nil if all nodes have answered, their servers are different
-// and may vote, and none is a replica. The error matches store.ErrInvalid if two nodes
-// are on the same server or one is on a replica. The error matches store.ErrUnavailable
-// if a node does not answer or its vote does not count yet.
+// Check asks every node for the identity of its server. It does not check nodes that
+// cannot describe their server. It returns nil if all servers have answered, are
+// different and may vote, and none is a replica. The error matches store.ErrInvalid if
+// two nodes are on the same server or one is on a replica. The error matches
+// store.ErrUnavailable if a node does not answer or its vote does not count yet.
 func (s *Store) Check(ctx context.Context) error {
-	if err := s.membership.look(ctx, true); err != nil {
+	if err := s.membership.look(fresh.With(ctx), true); err != nil {
 		return fmt.Errorf("redlock: check: %w", err)
 	}
 	if err := s.membership.fault(); err != nil {
@@ -120,19 +120,6 @@ func (s *Store) Check(ctx context.Context) error {
 		if err := s.membership.quarantine(i); err != nil {
 			return fmt.Errorf("redlock: check: node %d: %w", i, err)
 		}
-	}
-	// A description need not come from the server. So each node releases a claim that
-	// does not exist.
-	name := rand.Text()
-	none := store.Claim{Key: markKey, Owner: name, Lease: name}
-	err := s.membership.everyNode(ctx, func(ctx context.Context, n *node) error {
-		if err := n.store.Release(ctx, none); kindOf(err) >= failed {
-			return err
-		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("redlock: check: %w", err)
 	}
 	return nil
 }

@@ -66,9 +66,10 @@ type Prompt interface {
 type Node interface {
 	// Node describes the server that answers this Store. The answer is valid for every
 	// grant that arrived before the call. If the server was restarted before such a
-	// grant, the answer describes the server after the restart. Node fails with
+	// grant, the answer describes the server after the restart. Node may return an
+	// earlier answer that is still valid, without asking the server. Node fails with
 	// ErrUnsupported if the server cannot or may not report this, and with
-	// ErrUnavailable if the server does not answer.
+	// ErrUnavailable if it asks the server and gets no answer.
 	Node(ctx context.Context) (NodeInfo, error)
 }
 

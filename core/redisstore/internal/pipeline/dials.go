@@ -9,7 +9,8 @@ import (
 )
 
 // Dials is a hook that counts the connections that a client opens. It counts each
-// connection before any caller can use it. Its zero value is ready for use.
+// connection before any caller can use it, if the dial began after AddHook. Its zero
+// value is ready for use.
 type Dials struct{ opened atomic.Int64 }
 
 // Opened returns the number of connections so far.
