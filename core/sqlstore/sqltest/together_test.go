@@ -210,14 +210,16 @@ func TestRelease_ManyKeys(t *testing.T) {
 				var lease *core.Lease
 				var err error
 				// On a busy machine, one of the 64 acquires can have no answer in time.
-				testserver.Eventually(t, long, "the keys are acquired", func() bool {
+				// The next one waits while the keys are released in the background.
+				testserver.Eventually(t, 5*time.Minute, "the keys are acquired", func() bool {
 					var db *sql.DB
 					m, db = newMeeting(t, d, c.atOnce)
 					db.SetMaxOpenConns(c.connections)
 					warm(t, db, c.atOnce)
-					lease, err = lockerOn(t, newStore(t, db, d)).Acquire(t.Context(), "order", core.Also(also...), core.TTL(time.Hour))
+					lease, err = lockerOn(t, newStore(t, db, d)).Acquire(t.Context(), "order", core.Also(also...), core.TTL(time.Hour), core.Wait(long))
 					if err != nil {
 						m.disband()
+						t.Logf("acquire: %v", err)
 						if !errors.Is(err, store.ErrUnavailable) && !errors.Is(err, store.ErrBusy) {
 							t.Fatal(err)
 						}
