@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,16 +23,18 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// meeting is a connector whose releases wait for each other. It answers no release
-// until size releases are at the database at once. Then it delays the answers for a
-// moment, so that further releases can arrive. After silence, the releases of some keys
-// do not arrive at the database until the channel heard is closed.
+// meeting is a connector whose releases wait for each other after begin. It answers no
+// release until size releases are at the database at once. Then it delays the answers
+// for a moment, so that further releases can arrive. After silence, the releases of some
+// keys do not arrive at the database until the channel heard is closed.
 type meeting struct {
 	of    driver.Driver
 	dsn   string
 	size  int
 	heard chan struct{}
 	met   chan struct{} // closed when the releases have met
+
+	begun atomic.Bool
 
 	mu             sync.Mutex
 	inFlight, most int
@@ -84,15 +87,9 @@ func (m *meeting) enter() {
 	}
 }
 
-// disband lets all releases through.
-func (m *meeting) disband() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.size != -1 {
-		m.size = -1
-		close(m.met)
-	}
-}
+// begin makes the releases wait for each other from now on. A claim of a key that has
+// tombstones is sent by the same statement as a release.
+func (m *meeting) begin() { m.begun.Store(true) }
 
 func (m *meeting) leave() {
 	m.mu.Lock()
@@ -147,7 +144,8 @@ func (c *meetingConn) QueryContext(ctx context.Context, query string, args []dri
 
 func (c *meetingConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
 	exec := c.Conn.(driver.ExecerContext)
-	if !strings.Contains(query, "lease=NULL,owner=NULL") { // the statement of a release
+	release := strings.Contains(query, "lease=NULL,owner=NULL")
+	if !release || !c.by.begun.Load() {
 		return exec.ExecContext(ctx, query, args)
 	}
 	c.by.enter()
@@ -206,26 +204,24 @@ func TestRelease_ManyKeys(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				other := d.store(t)
 				next := lockerOn(t, other)
-				var m *meeting
+				m, db := newMeeting(t, d, c.atOnce)
+				db.SetMaxOpenConns(c.connections)
+				warm(t, db, c.atOnce)
+				l := lockerOn(t, newStore(t, db, d))
 				var lease *core.Lease
 				var err error
 				// On a busy machine, one of the 64 acquires can have no answer in time.
 				// The next one waits while the keys are released in the background.
 				testserver.Eventually(t, 5*time.Minute, "the keys are acquired", func() bool {
-					var db *sql.DB
-					m, db = newMeeting(t, d, c.atOnce)
-					db.SetMaxOpenConns(c.connections)
-					warm(t, db, c.atOnce)
-					lease, err = lockerOn(t, newStore(t, db, d)).Acquire(t.Context(), "order", core.Also(also...), core.TTL(time.Hour), core.Wait(long))
-					if err != nil {
-						m.disband()
+					if lease, err = l.Acquire(t.Context(), "order", core.Also(also...), core.TTL(time.Hour), core.Wait(long)); err != nil {
 						t.Logf("acquire: %v", err)
-						if !errors.Is(err, store.ErrUnavailable) && !errors.Is(err, store.ErrBusy) {
-							t.Fatal(err)
-						}
 					}
-					return err == nil
+					return !errors.Is(err, store.ErrUnavailable) && !errors.Is(err, store.ErrBusy)
 				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				m.begin()
 				// On a busy machine a part of the release can continue in the background.
 				err = lease.Release(t.Context())
 				if err != nil && !errors.Is(err, store.ErrUnavailable) {
@@ -252,6 +248,7 @@ func TestRelease_ManyKeys(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			m.begin()
 			m.silence(also[7], also[30])
 			err = lease.Release(t.Context())
 			reported := 0
@@ -278,6 +275,7 @@ func TestRelease_LeftWhileWaiting(t *testing.T) {
 	d := database{sqlstore.SQLite, "sqlite", dsn}
 	other := d.store(t)
 	m, db := newMeeting(t, d, -1)
+	m.begin()
 	warm(t, db, 32)
 	s := newStore(t, db, d)
 	claims := make([]store.Claim, 33)
