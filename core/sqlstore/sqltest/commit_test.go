@@ -941,12 +941,23 @@ func TestCommit_OtherHolds(t *testing.T) {
 			if err := lock(); err != nil {
 				t.Fatal(err)
 			}
-			proxy.Forget()
-			for i, e := range s.Extend(t.Context(), claims) {
-				if (e.Err != nil) != (i <= locked) || errors.Is(e.Err, store.ErrLost) {
-					t.Errorf("%d locked rows, hold %d: got %v, want the others extended", locked+1, i, e.Err)
+			// On a busy machine the time of a call can be too short for 512 holds.
+			testserver.Eventually(t, long, "the others are extended", func() bool {
+				proxy.Forget()
+				var failed error
+				for i, e := range s.Extend(t.Context(), claims) {
+					if i <= locked && e.Err == nil || errors.Is(e.Err, store.ErrLost) {
+						t.Errorf("%d locked rows, hold %d: got %v", locked+1, i, e.Err)
+					}
+					if i > locked && e.Err != nil {
+						failed = e.Err
+					}
 				}
-			}
+				if failed != nil {
+					t.Logf("%d locked rows: %v", locked+1, failed)
+				}
+				return failed == nil
+			})
 			if n := len(proxy.Requests()); n > 100 {
 				t.Errorf("%d locked rows: got %d requests, want 100 at most", locked+1, n)
 			}
