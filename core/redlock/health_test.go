@@ -180,18 +180,22 @@ func (n *mortal) Release(ctx context.Context, c store.Claim) error {
 	return n.aged.Release(ctx, c)
 }
 
+// mortals returns three old servers, and the same as nodes.
+func mortals() (servers []*mortal, nodes []store.Store) {
+	for i := range 3 {
+		servers = append(servers, &mortal{aged: aged{Store: memstore.New(), info: store.NodeInfo{ID: fmt.Sprint("life ", i), Age: time.Hour}}})
+		nodes = append(nodes, servers[i])
+	}
+	return servers, nodes
+}
+
 // TestRestartedNode_BackWhenItCounts restarts a server that answers a request
 // before the Store has asked for its age. It checks that the node is reported as back
 // only when it counts.
 func TestRestartedNode_BackWhenItCounts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var nodes []store.Store
-		var servers []*mortal
-		for i := range 3 {
-			servers = append(servers, &mortal{aged: aged{Store: memstore.New(), info: store.NodeInfo{ID: fmt.Sprint("life ", i), Age: time.Hour}}})
-			nodes = append(nodes, servers[i])
-		}
+		servers, nodes := mortals()
 		o := &recorder{}
 		s := newStore(t, nodes, redlock.WithObserver(o))
 		acquire(t, s, claim("ours"))
@@ -230,12 +234,7 @@ func TestRestartedNode_BackWhenItCounts(t *testing.T) {
 func TestDeadNode_BackWhenItAnswers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var nodes []store.Store
-		var servers []*mortal
-		for i := range 3 {
-			servers = append(servers, &mortal{aged: aged{Store: memstore.New(), info: store.NodeInfo{ID: fmt.Sprint("life ", i), Age: time.Hour}}})
-			nodes = append(nodes, servers[i])
-		}
+		servers, nodes := mortals()
 		o := &recorder{}
 		s := newStore(t, nodes, redlock.WithObserver(o))
 		use := func(times int) {
