@@ -19,7 +19,7 @@ import (
 
 const checkLimit = 10 * time.Second
 
-var errNoAnswer = errors.New("no answer within the time of a check")
+var errNoAnswer = errors.New("no answer in time")
 
 // leastPool is the minimum size of a pool in which locks can be extended while other
 // calls wait.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"time"
 
 	"github.com/lockkit/lockkit/core/casstore"
 	"github.com/lockkit/lockkit/core/internal/dialect"
@@ -68,13 +69,17 @@ func (s *Store) Release(ctx context.Context, c store.Claim) error {
 	if s.place.DB.Stats().MaxOpenConnections > 0 {
 		return s.Store.Release(ctx, c)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, s.Limit(), errNoTurn)
-	defer cancel()
+	end := time.Now().Add(s.Limit())
+	waiting, stop := context.WithDeadlineCause(ctx, end, errNoTurn)
+	defer stop()
 	select {
 	case s.turns <- struct{}{}:
 		defer func() { <-s.turns }()
-	case <-ctx.Done(): // the Release sends nothing, and its error has the cause
+	case <-waiting.Done():
+		return s.Store.Release(waiting, c) // sends nothing, and its error has the cause
 	}
+	ctx, cancel := context.WithDeadlineCause(ctx, end, errNoAnswer)
+	defer cancel()
 	return s.Store.Release(ctx, c)
 }
 

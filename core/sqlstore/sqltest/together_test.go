@@ -310,6 +310,39 @@ func TestRelease_LeftWhileWaiting(t *testing.T) {
 	}
 }
 
+// TestRelease_SlowDatabase checks that the error of a release without an answer does not
+// blame other releases if only a few are in flight.
+func TestRelease_SlowDatabase(t *testing.T) {
+	t.Parallel()
+	dsn := "file:" + filepath.Join(t.TempDir(), "locks.db") + "?_pragma=busy_timeout(1000)&_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)"
+	d := database{sqlstore.SQLite, "sqlite", dsn}
+	other := d.store(t)
+	claims := make([]store.Claim, 8)
+	keys := make([]string, len(claims))
+	for i := range claims {
+		claims[i] = claim(fmt.Sprint("key ", i), long)
+		keys[i] = claims[i].Key
+		if _, err := other.Acquire(t.Context(), claims[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m, db := newMeeting(t, d, 1)
+	s := newStore(t, db, d)
+	m.begin()
+	m.silence(keys...)
+	var all sync.WaitGroup
+	for _, c := range claims {
+		all.Go(func() {
+			err := s.Release(t.Context(), c)
+			if err == nil || errors.Is(err, store.ErrLost) || strings.Contains(err.Error(), "other releases") {
+				t.Errorf("got %v, want an error that does not blame other releases", err)
+			}
+		})
+	}
+	all.Wait()
+	close(m.heard)
+}
+
 func lockerOn(t *testing.T, s store.Store) *core.Locker {
 	t.Helper()
 	l, err := core.New(s)
