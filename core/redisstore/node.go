@@ -24,11 +24,11 @@ type identity struct {
 	hook  sync.Once
 	dials pipeline.Dials // of the user's client
 
-	turn  chan struct{} // has an element while a caller uses the next fields
-	known bool
-	at    int64     // the number of connections that were opened before the INFO was sent
-	asked time.Time // the time before the INFO was sent
-	info  store.NodeInfo
+	turn     chan struct{} // has an element while a caller uses the next fields
+	known    bool
+	at       int64     // the number of connections that were opened before the INFO was sent
+	answered time.Time // the arrival of the answer
+	info     store.NodeInfo
 }
 
 // Node implements store.Node for a *redis.Client. It sends INFO, which needs the right
@@ -36,6 +36,8 @@ type identity struct {
 // opened, once for all concurrent callers. A hook on the client counts the connections.
 // Until the hook has counted a connection, each call of Node sends INFO. For a client of
 // WithTimeout, and for a client with an earlier hook that dials itself, that is always.
+// An earlier hook must not dial itself only sometimes: Node does not notice such a
+// connection.
 //
 // Node does not notice a proxy that replaces the server behind open connections. It can
 // describe the earlier server if the client's address leads to another server while the
@@ -62,13 +64,13 @@ func (s *Store) Node(ctx context.Context) (store.NodeInfo, error) {
 	}
 	if d.known && d.at >= dials && d.dials.Opened() > 0 && !fresh.Wanted(ctx) {
 		info := d.info
-		info.Age += time.Since(d.asked)
+		info.Age += time.Since(d.answered)
 		return info, nil
 	}
-	at, asked := opened(), time.Now()
+	at := opened()
 	info, err := s.info(ctx)
 	if err == nil {
-		d.known, d.at, d.asked, d.info = true, at, asked, info
+		d.known, d.at, d.answered, d.info = true, at, time.Now(), info
 	}
 	return info, err
 }
@@ -76,7 +78,7 @@ func (s *Store) Node(ctx context.Context) (store.NodeInfo, error) {
 func (s *Store) info(ctx context.Context) (store.NodeInfo, error) {
 	text, err := s.pipeline.Info(ctx)
 	switch {
-	case isReply(err, "NOPERM"), isReply(err, "ERR"):
+	case isReply(err, "NOPERM"), isReply(err, "unknown command"):
 		return store.NodeInfo{}, fmt.Errorf("redisstore: node: the server does not report its identity: %w", store.ErrUnsupported)
 	case err != nil:
 		return store.NodeInfo{}, s.unanswered(ctx, "node", err)

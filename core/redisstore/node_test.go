@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/core/internal/fresh"
 	"github.com/lockkit/lockkit/core/internal/outage"
 	"github.com/lockkit/lockkit/core/redisstore"
 	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
@@ -72,6 +73,50 @@ func TestNode_AskedOnce(t *testing.T) {
 	}
 	if again := p.Count(infoCommand) - asked; again != 0 {
 		t.Errorf("the server was asked %d times more without a new connection", again)
+	}
+}
+
+// TestNode_SlowAnswer delays an INFO on its way to the server. The age that Node then
+// remembers must not contain the delay.
+func TestNode_SlowAnswer(t *testing.T) {
+	t.Parallel()
+	_, p, s := nodeBehind(t)
+	nodeOf(t, s)
+	nodeOf(t, s) // remembered, because no connection was opened
+	held := p.Inject(infoCommand, testserver.HoldRequest)
+	type answer struct {
+		info store.NodeInfo
+		err  error
+	}
+	first := make(chan answer, 1)
+	go func() {
+		info, err := s.Node(fresh.With(t.Context()))
+		first <- answer{info, err}
+	}()
+	held.Await(t)
+	time.Sleep(time.Second)
+	delivered := time.Now()
+	held.Deliver()
+	a := <-first
+	if a.err != nil {
+		t.Skipf("the machine is too busy: %v", a.err)
+	}
+	if grown, passed := nodeOf(t, s).Age-a.info.Age, time.Since(delivered); grown > passed {
+		t.Errorf("the age has grown by %v within %v", grown, passed)
+	}
+}
+
+// TestNode_RenamedInfo asks a server on which INFO has another name.
+func TestNode_RenamedInfo(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t, "--rename-command", "INFO", "other")
+	s, err := redisstore.New(testclient.Redis(t, server.Addr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	if _, err := s.Node(t.Context()); !errors.Is(err, store.ErrUnsupported) {
+		t.Errorf("got %v, want %v", err, store.ErrUnsupported)
 	}
 }
 

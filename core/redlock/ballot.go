@@ -58,7 +58,7 @@ func (b *ballot) ask(ctx context.Context, again func(i int, v vote) bool) {
 		}
 		if err := s.membership.quarantine(i); err != nil {
 			b.votes[i] = vote{kind: failed, err: err}
-			s.membership.lookAgain()
+			s.membership.lookAgain(s.ctx)
 			continue
 		}
 		r, ok := s.requests.acquireSent(&b.claim, i)

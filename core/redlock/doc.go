@@ -37,7 +37,9 @@
 // a higher token than the grant before, whichever nodes form the majority. A token
 // counts microseconds of the nodes' clocks, and each grant raises the token by at least
 // 16,384 (16 ms). The tokens of a key that is granted very often can be ahead of the
-// clock. The nodes then remember the key until the clock has passed the tokens.
+// clock. The nodes then remember the key until the clock has passed the tokens. A node
+// that was restarted has forgotten them. So tokens that are ahead of the clock can
+// decrease if one node was restarted and another one is down.
 //
 // # Nodes that are slow or down
 //
@@ -100,18 +102,20 @@
 // are older than the longest TTL.
 //
 // A cluster whose nodes all restart with nothing on disk looks like a new cluster. There
-// can then be two holders for up to a TTL. The same is true after FLUSHALL, or if the
-// node's store does not notice that another server answers: a proxy replaces the server
-// behind its connections, or the address moves while the earlier server still answers.
+// can then be two holders for up to a TTL. The same is true after FLUSHALL, or if nobody
+// notices that a node has another server or other data: a proxy replaces the server
+// behind its connections, the address moves while the earlier server still answers, or
+// a server is a replica for a while.
 //
 // A node's store reports the age of its server through store.Node, for which redisstore
 // needs the right to use INFO. A node whose age was never reported has no quarantine. If
 // the age was reported before and is refused later, the node's votes do not count.
 //
-// Redis computes its age from the time of day. A process that has seen another server at
-// the node before does not believe an age that is too high. A new process does, for
-// example after the clock of a restarted server was set forward, or after a replica with
-// an age of its own became the master.
+// Redis computes its age from the time of day. A process believes the first age that it
+// sees of a server, so a clock that is set later changes nothing. A process that has seen
+// another server or a replica at the node does not believe an age that is too high. A new
+// process does, for example after the clock of a restarted server was set forward, or
+// after a replica with an age of its own became the master.
 //
 // # Limits of a majority
 //

@@ -19,7 +19,8 @@ const maxToken = 1 << 51
 
 // fence returns the token of a claim that was granted. The token is at least the highest
 // token of a majority, and a majority has stored it before fence returns. Any later
-// majority shares a node with this majority, so the next grant gets a higher token.
+// majority shares a node with this majority, so the next grant gets a higher token. The
+// exception is a token ahead of the clock, if the shared node was restarted in between.
 //
 // A node that was late can still assign its own token to the same hold. So fence rounds
 // up. The token of a node that is only a little late is then lower. The rounded token

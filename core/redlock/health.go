@@ -64,7 +64,7 @@ func (s *Store) report(ctx context.Context, n *node, start time.Time, err error)
 	if !n.changed(start, err == nil, asked, described) {
 		if err == nil && n.isOut() {
 			// The node may have been restarted, which only a new check shows.
-			s.membership.lookAgain()
+			s.membership.lookAgain(s.ctx)
 		}
 		return
 	}

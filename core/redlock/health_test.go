@@ -46,6 +46,13 @@ func (n *aged) answer(err error) {
 	n.err = err
 }
 
+// describe changes the description of the same server.
+func (n *aged) describe(change func(i *store.NodeInfo)) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	change(&n.info)
+}
+
 func (n *aged) restart(age time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

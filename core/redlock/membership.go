@@ -39,15 +39,16 @@ type membership struct {
 
 // server is the state of the server behind a node.
 type server struct {
-	info     store.NodeInfo
-	at       time.Time // the arrival of info; zero for never
-	asked    time.Time // the start of the call that returned info
-	heard    bool      // the server has answered the last check, with or without info
-	mute     bool      // the last answer to a call was that the server is not described
-	admitted string    // the ID of a server that may vote although it is young
-	// changed is the last moment at which the ID was still another one, or zero. The
-	// server's age is less than the time since then. A greater age is not believed: the
-	// server's clock was wrong, or the server was a replica of the other one.
+	info     store.NodeInfo // its Age is the first one that was reported for its ID
+	at       time.Time      // the arrival of info; zero for never
+	asked    time.Time      // the start of the last call that returned the same server
+	heard    bool           // the last check got an answer, with or without info
+	mute     bool           // the last answer to a call was that the server is not described
+	admitted string         // the ID of a server that may vote although it is young
+	// changed is the last moment at which the node had another server, or a replica. It
+	// is zero if there was none. The server's data can be as old as the time since then.
+	// A greater age is not believed: the server's clock was wrong, or the server was a
+	// replica of the other one.
 	changed time.Time
 }
 
@@ -83,7 +84,7 @@ func (m *membership) ready(ctx context.Context) error {
 	}
 	err := m.fault()
 	if err != nil {
-		m.lookAgain()
+		m.lookAgain(fresh.With(m.store.ctx)) // otherwise no store might ask its server again
 	}
 	return err
 }
@@ -133,7 +134,9 @@ func (m *membership) known() bool {
 	return false
 }
 
-// fault returns an error if a known server is a replica or the server of two nodes.
+// fault returns an error if a known server is a replica or the server of two nodes. A
+// replica that did not answer the last check is not a fault: like any node that is down,
+// it has no vote.
 func (m *membership) fault() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -141,7 +144,7 @@ func (m *membership) fault() error {
 		if a.at.IsZero() {
 			continue
 		}
-		if a.info.Replica {
+		if a.info.Replica && a.heard {
 			return fmt.Errorf("node %d is a replica: %w", i, store.ErrInvalid)
 		}
 		for j, b := range m.servers[:i] {
@@ -160,23 +163,26 @@ func (m *membership) judge(i int, asked time.Time, info store.NodeInfo) error {
 		return fmt.Errorf("node %d is a replica: %w", i, store.ErrUnavailable)
 	}
 	if err := m.note(i, asked, info); err != nil {
-		m.lookAgain()
+		m.lookAgain(m.store.ctx)
 		return err
 	}
 	return nil
 }
 
 // note records info, the answer to a call of node i that began at asked. It ignores the
-// answer if a later call was answered first. In both cases note returns the same as
-// quarantine, at the same moment.
+// answer if a later call was answered first. For a known server it keeps the first age,
+// because a later age can come from a clock that was set in the meantime. In all cases
+// note returns the same as quarantine, at the same moment.
 func (m *membership) note(i int, asked time.Time, info store.NodeInfo) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if s := &m.servers[i]; s.at.IsZero() || !asked.Before(s.asked) {
-		if !s.at.IsZero() && s.info.ID != info.ID {
-			s.changed = s.asked
+		promoted := s.info.Replica && !info.Replica
+		if s.at.IsZero() || s.info.ID != info.ID || promoted {
+			// s.asked is zero before the first description.
+			s.info, s.at, s.admitted, s.changed = info, time.Now(), "", s.asked
 		}
-		s.info, s.asked, s.at, s.mute = info, asked, time.Now(), false
+		s.info.Replica, s.asked, s.mute = info.Replica, asked, false
 	}
 	return m.barred(i)
 }
@@ -207,21 +213,24 @@ func (m *membership) barred(i int) error {
 	if s.at.IsZero() || s.admitted == s.info.ID {
 		return nil
 	}
-	if left := m.quarantineLeft(s); left > 0 {
+	age := s.age()
+	if !s.changed.IsZero() {
+		age = min(age, time.Since(s.changed))
+	}
+	if left := m.quarantineLeft(age); left > 0 {
 		return &quarantined{left}
 	}
 	return nil
 }
 
-// quarantineLeft returns the time until the server is old enough to vote.
-func (m *membership) quarantineLeft(s *server) time.Duration {
+// age returns the age of the server by its own report.
+func (s *server) age() time.Duration { return s.info.Age + time.Since(s.at) }
+
+// quarantineLeft returns the time until a server of this age is old enough to vote.
+func (m *membership) quarantineLeft(age time.Duration) time.Duration {
 	longest := m.store.quarantine
 	if longest <= 0 {
 		return 0
-	}
-	age := s.info.Age + time.Since(s.at)
-	if !s.changed.IsZero() {
-		age = min(age, time.Since(s.changed))
 	}
 	// 2*longest - valid is longest plus the drift.
 	return 2*longest - m.store.valid(longest) - age
@@ -237,14 +246,14 @@ func (m *membership) lastAsked(i int) (asked time.Time, described bool, err erro
 	return s.asked, m.store.nodes[i].server != nil && !s.mute, m.barred(i)
 }
 
-// lookAgain starts a check of the servers in the background. It does nothing during a
-// check, and for lookPause after it.
-func (m *membership) lookAgain() {
+// lookAgain starts a check of the servers in the background, with ctx. It does nothing
+// during a check, and for lookPause after it.
+func (m *membership) lookAgain(ctx context.Context) {
 	m.mu.Lock()
 	due := !m.looking && time.Now().After(m.next)
 	m.mu.Unlock()
-	if s := m.store; due && s.ctx.Err() == nil {
-		s.run(func() { _ = m.look(s.ctx, true) })
+	if due && ctx.Err() == nil {
+		m.store.run(func() { _ = m.look(ctx, true) })
 	}
 }
 
@@ -313,7 +322,9 @@ func (m *membership) admitNew(ctx context.Context) {
 	ids, barred := make([]string, len(s.nodes)), false
 	for i := range m.servers {
 		server := &m.servers[i]
-		if server.at.IsZero() || m.quarantineLeft(server) <= 0 {
+		// A server that has replaced another one counts with its own age here, because
+		// an old cluster is not new.
+		if server.at.IsZero() || m.quarantineLeft(server.age()) <= 0 {
 			m.mu.Unlock()
 			return
 		}
