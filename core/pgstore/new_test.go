@@ -145,14 +145,21 @@ func TestErrorReplies(t *testing.T) {
 			c := exclusive(code)
 			answers()
 			acquire(t, s, c)
-			before := pool.Stat().NewConnsCount()
-			err := s.Extend(t.Context(), []store.Claim{c})[0].Err
-			if err == nil || errors.Is(err, store.ErrUnavailable) != class.Unchanged() {
-				t.Errorf("%s: got %v, want that nothing was changed to be certain: %v", code, err, class.Unchanged())
+			kept := func() bool {
+				before := pool.Stat().NewConnsCount()
+				err := s.Extend(t.Context(), []store.Claim{c})[0].Err
+				if err == nil || errors.Is(err, store.ErrUnavailable) != class.Unchanged() {
+					t.Errorf("%s: got %v, want that nothing was changed to be certain: %v", code, err, class.Unchanged())
+				}
+				answers()
+				return pool.Stat().NewConnsCount() == before
 			}
-			answers()
-			if kept := pool.Stat().NewConnsCount() == before; kept != class.Kept() {
-				t.Errorf("%s: got a connection that is kept: %v, want %v", code, kept, class.Kept())
+			switch got := kept(); {
+			case got && !class.Kept():
+				t.Errorf("%s: got a connection that is kept, want a new one", code)
+			case !got && class.Kept():
+				// On a busy machine a call without an answer in time closes it, too.
+				testserver.Eventually(t, patience, code+": the connection is kept", kept)
 			}
 		}
 	})
