@@ -76,7 +76,11 @@ const operation = "grpc"
 //
 // A key is valid for all methods, and for all services whose responses are in the same
 // store. If a handler passes the key of its call on to another such method in the same
-// scope, the inner call is refused as in progress. Use a separate key for each call.
+// scope, the inner call is refused as in progress. Use a separate key for each call, or
+// put the method into the scope:
+//
+//	method := func(_ context.Context, fullMethod string, _ any) (string, error) { return fullMethod, nil }
+//	grpcmw.Idempotent(runs, grpcmw.Join(method, account))
 //
 // Methods with idempotency_level = NO_SIDE_EFFECTS in their .proto pass. Their
 // repetition does no harm, and a stored response would be outdated. A stream has no
