@@ -412,7 +412,7 @@ func TestOperatorsOfMariaDBWithoutRights(t *testing.T) {
 	t.Parallel()
 	server := mariaDB.Get(t).NewDatabase(t)
 	lease := acquire(t, service(t, onSQL(t, sqlstore.MySQL, "mysql", server.DSN())), "order:1")
-	user, database := strings.ToLower(rand.Text()), server.Exec("SELECT DATABASE()")[0]
+	user, database := "u"+strings.ToLower(rand.Text()), server.Exec("SELECT DATABASE()")[0]
 	server.Exec("CREATE USER " + user + " IDENTIFIED BY 'ses@me/?'; GRANT SELECT ON " + database + ".* TO " + user)
 	url := mariaURL(t, server, user+":ses%40me%2F%3F")
 	if rows := served(t, url, "show", "-json", "order:1").rows(t); len(rows) != 1 || rows[0].Hold != lease.ID() {
