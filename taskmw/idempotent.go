@@ -44,8 +44,9 @@ import (
 // done, whatever the handler returns. If the transaction was rolled back, the task is
 // tried again.
 //
-// A refusal by an inner Lock does not count as an attempt, unless code between the two
-// middlewares has called once.AttemptFromContext. The Lock refuses a task if its key is
+// A refusal by an inner Lock does not count as an attempt. There are two exceptions: an
+// earlier try of a middleware in between that has reached the handler, and a call of
+// once.AttemptFromContext between the two middlewares. The Lock refuses a task if its key is
 // busy, bad or missing, or if the store is unavailable. Mount Idempotent inside a Lock
 // if duplicates are rare. With an outer Idempotent, a task that finds the lock busy
 // costs two more calls to the store.
@@ -91,16 +92,16 @@ func (m *idempotent) process(ctx context.Context, t *asynq.Task, next asynq.Hand
 	out, err := m.once.With(m.options(m.busy, d)...).Do(ctx, call, func(ctx context.Context) (once.Answer, error) {
 		ran = true
 		d.begin()
-		inside, r := noting(ctx)
-		answer = next.ProcessTask(inside, t)
+		var n *notes
+		n, answer = try(ctx, t, next)
 		committed = adapter.Committed(ctx)
 		if !adapter.IsFinal(ctx) {
 			once.NotFinal(outer) // an outer Idempotent has the same result
 		}
-		if err := outcome(ctx, answer); err != nil {
+		if err := n.outcome(ctx, answer); err != nil {
 			return once.Answer{}, err
 		}
-		return r.answer(), nil
+		return n.answer(), nil
 	})
 	d.leave(err == nil)
 	switch {
@@ -127,24 +128,27 @@ func (m *idempotent) process(ctx context.Context, t *asynq.Task, next asynq.Hand
 	return notRun(err)
 }
 
-// outcome returns err, the error of the inner handlers, marked for package once. If a
-// middleware of this package refused the task, there was no run, unless code in between
-// has read the attempt. The handler's progress is unknown if its context is done, or if
-// err is a cancellation or a time-out.
-func outcome(ctx context.Context, err error) error {
+// outcome returns err, the error of the inner handlers, marked for package once. If the
+// middlewares of this package have refused each try, there was no run, unless code in
+// between has read the attempt. Otherwise the last try that reached the handler decides.
+// If its progress is unknown, the outcome is unknown too.
+func (n *notes) outcome(ctx context.Context, err error) error {
+	ran, unclear := n.tries()
 	switch {
 	case err == nil:
 		return nil
-	case !hasRun(err):
-		if !adapter.AttemptAsked(ctx) {
-			return once.Withdraw(err)
-		}
-		return err
-	}
-	if ctx.Err() != nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+	case !ran && !adapter.AttemptAsked(ctx):
+		return once.Withdraw(err)
+	case unclear:
 		return fmt.Errorf("%w: %w", once.ErrIndeterminate, err)
 	}
 	return err
+}
+
+// isUnclear reports whether the progress of a handler is unknown. err is the error that
+// the handler returned under ctx.
+func isUnclear(ctx context.Context, err error) bool {
+	return err != nil && (ctx.Err() != nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded))
 }
 
 func (m *idempotent) call(ctx context.Context, t *asynq.Task) (once.Call, error) {

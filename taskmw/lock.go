@@ -85,7 +85,11 @@ func (m *lock) process(ctx context.Context, t *asynq.Task, next asynq.Handler) e
 	if ctx.Err() != nil {
 		return notRun(context.Cause(ctx)) // the server has meanwhile abandoned the task
 	}
-	return next.ProcessTask(lease.Context(), t)
+	if notesOf(ctx) == nil { // no Idempotent asks for the outcome
+		return next.ProcessTask(lease.Context(), t)
+	}
+	_, err = try(lease.Context(), t, next)
+	return err
 }
 
 func (m *lock) find(ctx context.Context, t *asynq.Task) ([]string, error) {

@@ -32,9 +32,7 @@ var errResult = errors.New("taskmw: the stored result has a version that this pr
 // then done without a result. WriteResult is safe for concurrent use. It returns the
 // error of the ResultWriter, and records the result even then.
 func WriteResult(ctx context.Context, t *asynq.Task, data []byte) error {
-	if r, ok := ctx.Value(resultKey{}).(*result); ok {
-		r.note(data)
-	}
+	notesOf(ctx).note(data)
 	w := t.ResultWriter()
 	if w == nil {
 		return nil
@@ -55,46 +53,87 @@ func WriteResult(ctx context.Context, t *asynq.Task, data []byte) error {
 // store the result as the answer of that run.
 func Commit(ctx context.Context, tx once.Saver) error {
 	var a once.Answer
-	if r, ok := ctx.Value(resultKey{}).(*result); ok {
-		a = r.answer()
+	if n := notesOf(ctx); n != nil {
+		a = n.answer()
 	}
 	return once.Commit(ctx, tx, a)
 }
 
-type resultKey struct{}
+type notesKey struct{}
 
-// result has the recorded result of a run.
-type result struct {
-	outer *result // the result of an outer Idempotent, which has the same value
+// notes has what an Idempotent records of the handlers inside: the result, and whether
+// the progress of the last try is unknown. A Lock inside an Idempotent has notes of its
+// own, which it passes on.
+type notes struct {
+	outer *notes // the notes of an outer middleware, which have the same result
 
-	mu   sync.Mutex
-	kept once.Answer
+	mu      sync.Mutex
+	kept    once.Answer
+	ran     bool // a try reached the handler
+	unclear bool // the progress of the last of these tries is unknown
 }
 
-// noting returns a new result, and a context with which WriteResult records data in
-// this result.
-func noting(ctx context.Context) (context.Context, *result) {
-	r := &result{}
-	r.outer, _ = ctx.Value(resultKey{}).(*result)
-	return context.WithValue(ctx, resultKey{}, r), r
+// notesOf returns the notes of the innermost middleware around ctx, or nil.
+func notesOf(ctx context.Context) *notes {
+	n, _ := ctx.Value(notesKey{}).(*notes)
+	return n
 }
 
-func (r *result) note(data []byte) {
+// try calls next under ctx, and records the result and the outcome in new notes. It
+// passes the outcome on to the outer notes, even if next panics.
+func try(ctx context.Context, t *asynq.Task, next asynq.Handler) (n *notes, err error) {
+	n = &notes{outer: notesOf(ctx)}
+	returned := false
+	defer func() {
+		if hasRun(err) {
+			n.record(returned && isUnclear(ctx, err))
+		}
+		n.outer.add(n)
+	}()
+	err = next.ProcessTask(context.WithValue(ctx, notesKey{}, n), t)
+	returned = true
+	return n, err
+}
+
+// record records a try that reached the handler. Inner middlewares can have recorded
+// this try as unclear, because only their contexts were done.
+func (n *notes) record(unclear bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.ran, n.unclear = true, unclear || n.unclear
+}
+
+// add records the tries of an inner middleware. It does nothing if n is nil.
+func (n *notes) add(inner *notes) {
+	if ran, unclear := inner.tries(); ran && n != nil {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.ran, n.unclear = true, unclear
+	}
+}
+
+func (n *notes) tries() (ran, unclear bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.ran, n.unclear
+}
+
+func (n *notes) note(data []byte) {
 	kept := once.Answer{Unreplayable: true}
 	if len(data) <= maxResult {
 		kept = once.Answer{Value: append([]byte{resultVersion}, data...)}
 	}
-	for ; r != nil; r = r.outer {
-		r.mu.Lock()
-		r.kept = kept
-		r.mu.Unlock()
+	for ; n != nil; n = n.outer {
+		n.mu.Lock()
+		n.kept = kept
+		n.mu.Unlock()
 	}
 }
 
-func (r *result) answer() once.Answer {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.kept
+func (n *notes) answer() once.Answer {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.kept
 }
 
 // replay writes the result of an earlier run to t.

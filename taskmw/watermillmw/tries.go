@@ -18,7 +18,7 @@ import (
 type tries struct {
 	uuid, handler string
 
-	ran       bool          // a try reached the handler
+	recorded  int           // the number of records of tries that reached the handler
 	unclear   bool          // the progress of the last of these tries is unknown
 	postponed *postponement // the postponement of the last try, or nil
 }
@@ -45,18 +45,21 @@ func runOf(msg *message.Message) *run {
 	return r
 }
 
-// record records a try under ctx. err is its error. The try panicked if returned is
-// false.
-func (t *tries) record(ctx context.Context, err error, returned bool) {
-	if t.postponed == nil && !isNotRun(err) {
-		t.ran, t.unclear = true, returned && isUnclear(ctx, err)
+// record records whether the progress of a try is unclear. before is the number of
+// records before the try. If inner middlewares have recorded the try too, its progress
+// is unclear if one of them found it so.
+func (t *tries) record(before int, unclear bool) {
+	if t.postponed == nil {
+		t.unclear = unclear || t.recorded > before && t.unclear
+		t.recorded++
 	}
 }
 
 // add records the tries of an inner Idempotent.
 func (t *tries) add(inner *tries) {
-	if inner.ran {
-		t.ran, t.unclear = true, inner.unclear
+	if inner.recorded > 0 {
+		t.recorded++
+		t.unclear = inner.unclear
 	}
 }
 
@@ -75,18 +78,20 @@ func (t *tries) outcome(ctx context.Context, msg *message.Message, err error) er
 		return errors.New("the message was nacked")
 	}
 	switch {
-	case skipped && !t.ran && !adapter.AttemptAsked(ctx):
+	case skipped && t.recorded == 0 && !adapter.AttemptAsked(ctx):
 		return once.Withdraw(err)
-	case skipped && t.unclear, !skipped && isUnclear(ctx, err):
+	case err != nil && t.unclear:
 		return fmt.Errorf("%w: %w", once.ErrIndeterminate, err)
 	}
 	return err
 }
 
 // isUnclear reports whether the progress of a handler is unknown. err is the error that
-// the handler returned under ctx.
-func isUnclear(ctx context.Context, err error) bool {
-	return err != nil && (ctx.Err() != nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded))
+// the handler returned under ctx. A time-out middleware can have left its own context,
+// which is canceled, in msg.
+func isUnclear(ctx context.Context, msg *message.Message, err error) bool {
+	return err != nil && (ctx.Err() != nil || errors.Is(msg.Context().Err(), context.DeadlineExceeded) ||
+		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded))
 }
 
 // isNotRun reports whether err is a failure of a middleware of this package.

@@ -25,8 +25,12 @@ func under(ctx context.Context, msg *message.Message, r *run, next message.Handl
 	msg.SetContext(context.WithValue(ctx, runKey{}, r))
 	defer msg.SetContext(outer)
 	r.tries.postponed = nil
-	returned := false
-	defer func() { r.tries.record(ctx, err, returned) }() // even if next panics
+	before, returned := r.tries.recorded, false
+	defer func() { // even if next panics
+		if !isNotRun(err) {
+			r.tries.record(before, returned && isUnclear(ctx, msg, err))
+		}
+	}()
 	produced, err = next(msg)
 	returned = true
 	for _, p := range produced {
