@@ -176,25 +176,35 @@ func TestLateMessages(t *testing.T) {
 
 	// A node at which a release of the claim timed out is not asked for the claim.
 	late(t, "node without its release", 3, func(s *scene) {
-		store := newStore(s, s.nodes)
+		st := newStore(s, s.nodes)
 		s.taken(1, 2)
-		s.faults[0].Next(storetest.OpRelease, storetest.Fault{Delay: 2 * store.Limit()})
+		s.faults[0].Next(storetest.OpRelease, storetest.Fault{Delay: 2 * st.Limit()})
 		c := claim("ours")
-		s.busy(store, c) // node 0 has granted the claim, and gets the release later
-		time.Sleep(store.Limit())
+		s.busy(st, c) // node 0 has granted the claim, and gets the release later
+		time.Sleep(st.Limit())
 		s.free(1)
 		asked := s.faults[0].Calls(storetest.OpAcquire)
-		if _, err := store.Acquire(s.Context(), c); err == nil {
+		if _, err := st.Acquire(s.Context(), c); err == nil {
 			s.Errorf("granted by nodes %v, of which one is about to release it", s.has(c))
 		}
 		if s.faults[0].Calls(storetest.OpAcquire) != asked {
 			s.Error("node 0 was asked again")
 		}
 		s.free(2)
-		acquire(s.T, store, c) // granted by the other nodes
+		acquire(s.T, st, c) // granted by the other nodes
 		time.Sleep(5 * time.Second)
 		if at := s.has(c); len(at) != 2 {
 			s.Errorf("the claim was granted and is at nodes %v, want 1 and 2", at)
+		}
+		// After the time in which the release can arrive, the node gets the claim too.
+		for range 40 {
+			if x := st.Extend(s.Context(), []store.Claim{c}); x[0].Err != nil {
+				s.Fatal(x[0].Err)
+			}
+			time.Sleep(5 * time.Second)
+		}
+		if at := s.has(c); len(at) != 3 {
+			s.Errorf("after an extension the claim is at nodes %v, want all", at)
 		}
 	})
 

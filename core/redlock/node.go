@@ -53,6 +53,7 @@ func (s *Store) call(ctx context.Context, n *node, fn func(ctx context.Context) 
 		err := fn(ctx)
 		// The node's silence is recorded before settle runs.
 		switch noAnswer := err != nil && kindOf(err) >= failed; {
+		case errors.Is(err, errReleasePending): // nothing was sent
 		case noAnswer && outage.Known(err):
 			n.down()
 		case noAnswer && ctx.Err() != nil:
@@ -153,7 +154,7 @@ func kindOf(err error) kind {
 		return invalid
 	case errors.Is(err, store.ErrUnsupported):
 		return unsupported
-	case errors.Is(err, store.ErrUnavailable):
+	case errors.Is(err, store.ErrUnavailable), errors.Is(err, errReleasePending):
 		return failed
 	}
 	return unknown

@@ -84,6 +84,9 @@ func (l *requestLog) healSent(c *store.Claim, i int) (request, bool) {
 func (l *requestLog) addAcquire(c *store.Claim, i int) (request, bool) {
 	e := l.entry(c)
 	n := &e.nodes[i]
+	if n.releaseUnknown && time.Now().After(e.until) {
+		n.releaseUnknown = false
+	}
 	if n.releaseUnknown || n.releasesPlanned > 0 {
 		return request{}, false
 	}

@@ -34,6 +34,7 @@ func (s *Store) Watch(parent context.Context, c store.Claim) (<-chan struct{}, e
 		}
 	}
 	w.pending = len(able)
+	w.decide() // at once, if too few nodes can wake
 	for i, node := range able {
 		s.run(func() { w.follow(ctx, i, node) })
 	}
