@@ -101,6 +101,27 @@ func TestExtend(t *testing.T) {
 		wantHeldLease(t, lease)
 		release(t, lease)
 	})
+	// A loss cancels the lease's own context. Extend under that context nevertheless
+	// reports the loss.
+	sim(t, "own context at a loss", func(t *testing.T) {
+		l, store := setup(t)
+		lease := acquire(t, t.Context(), l, "order:1")
+		store.set(func(context.Context, int, func() error) error { return core.ErrLost }, opExtend)
+		for range 2 {
+			err := lease.Extend(lease.Context(), time.Minute)
+			wantErr(t, err, core.ErrLost)
+			wantNot(t, err, core.ErrUnavailable)
+		}
+		wantErr(t, lease.Release(t.Context()), core.ErrLost)
+	})
+	sim(t, "own context after Release", func(t *testing.T) {
+		l, _ := setup(t)
+		lease := acquire(t, t.Context(), l, "order:1")
+		release(t, lease)
+		err := lease.Extend(lease.Context(), time.Minute)
+		wantErr(t, err, core.ErrLost)
+		wantNot(t, err, core.ErrUnavailable)
+	})
 	// A missing answer does not confirm an extension.
 	sim(t, "missing answer", func(t *testing.T) {
 		store := newScripted(&mute{memStore()})

@@ -157,7 +157,7 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	switch {
 	case err == nil:
 		return nil
-	case says(ctx, err, ErrLost):
+	case says(ctx, err, ErrLost) || !l.trusted(): // a loss cancels ctx if ctx is the lease's own
 		return fmt.Errorf("core: extend %q: %w", l.name, ErrLost)
 	}
 	return unavailable("extend", l.name, err)
