@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"strings"
 	"time"
 
@@ -370,7 +371,7 @@ func (a *attempt) ctxError(c *store.Claim, err error) error {
 	case answered(a.ctx, err) && !released:
 		return fmt.Errorf("core: acquire %q: %w: %w", a.request.name, err, done)
 	case released || a.key.unanswered || a.lease.unsure[c.Key] || says(a.ctx, err, ErrUnavailable):
-		if err != cause {
+		if !isSame(err, cause) {
 			// The text of ErrUnavailable is removed, because the returned error has it
 			// already.
 			done = fmt.Errorf("%w: %s", done, strings.ReplaceAll(err.Error(), ErrUnavailable.Error()+": ", ""))
@@ -379,3 +380,7 @@ func (a *attempt) ctxError(c *store.Claim, err error) error {
 	}
 	return fmt.Errorf("core: acquire %q: not asked, the context is done: %w", a.request.name, done)
 }
+
+// isSame reports whether a and b are the same error. It returns false for errors of a
+// type that cannot be compared, such as a slice. The operator == panics for such errors.
+func isSame(a, b error) bool { return reflect.ValueOf(a).Comparable() && a == b }

@@ -309,3 +309,29 @@ func TestAnswerAfterUnanswered(t *testing.T) {
 		}
 	})
 }
+
+// errList is an error of a type that cannot be compared.
+type errList []error
+
+func (e errList) Error() string { return errors.Join(e...).Error() }
+
+// TestAcquire_UncomparableCause covers a cause that cannot be compared.
+func TestAcquire_UncomparableCause(t *testing.T) {
+	t.Parallel()
+	sim(t, "canceled between two requests", func(t *testing.T) {
+		for _, f := range []fault{refuse, loseRequest} {
+			l, store := setup(t)
+			ctx, cancel := context.WithCancelCause(t.Context())
+			store.set(func(ctx context.Context, n int, do func() error) error {
+				time.AfterFunc(time.Nanosecond, func() { cancel(errList{errBroken}) })
+				return f(ctx, n, do)
+			}, opAcquire)
+			_, err := l.Acquire(ctx, "order:1")
+			wantErr(t, err, core.ErrUnavailable, context.Canceled)
+			if got := (errList{}); !errors.As(err, &got) {
+				t.Errorf("got %v, want an error that matches the cause", err)
+			}
+			store.set(nil, opAcquire)
+		}
+	})
+}
