@@ -140,8 +140,9 @@ func (cl *cleanup) size() int {
 }
 
 // try makes one try to release u, with a second call if the first succeeds and u is
-// unsure. It reports whether u is settled, by the store's answer or by the end of u's
-// time. first is the result of the first call.
+// unsure. If the store refuses u's record with ErrInvalid, the substitute replaces the
+// record. try reports whether u is settled, by the store's answer or by the end of u's
+// time. first is the result of the first call, or of its repetition with the substitute.
 func (cl *cleanup) try(u pending) (settled bool, first error) {
 	ctx, cancel := context.WithTimeout(context.Background(), budget(u.claim.TTL))
 	defer cancel()
@@ -150,6 +151,10 @@ func (cl *cleanup) try(u pending) (settled bool, first error) {
 		c.TTL = 0 // no request is in flight that a tombstone would have to reject
 	}
 	err := cl.calls.store.Release(ctx, c)
+	if says(ctx, err, ErrInvalid) && u.claim.shorten() {
+		c.Record = u.claim.Record
+		err = cl.calls.store.Release(ctx, c)
+	}
 	first = err
 	if err == nil && u.unsure {
 		c.Record = nil // the first call has saved the record
@@ -163,7 +168,7 @@ func (cl *cleanup) try(u pending) (settled bool, first error) {
 		return false, first // an unsure claim is released again until the answer is "not held"
 	}
 	if u.unsure {
-		if over {
+		if says(ctx, err, ErrLost) {
 			err = nil
 		}
 		of := u // a copy: only the copy escapes to the heap

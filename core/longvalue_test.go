@@ -2,6 +2,7 @@ package core_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -57,6 +58,51 @@ func TestFinishLong(t *testing.T) {
 			wantFree(t, store.inner, "pay:1")
 		})
 	}
+	// A store can refuse a shorter value too, even one that is sent in the background.
+	for _, c := range []struct {
+		name   string
+		outage int // the number of calls without an answer before the refusal
+	}{
+		{"short value refused", 0},
+		{"short value refused after an outage", 4},
+	} {
+		sim(t, c.name, func(t *testing.T) {
+			seen := &recorder{}
+			l, store := setup(t, core.WithObserver(seen))
+			lease := begin(t, l, "pay:1", 1)
+			store.set(func(ctx context.Context, n int, do func() error) error {
+				if n <= c.outage {
+					return errBroken
+				}
+				return refusing(1000, store, func(context.Context, int, func() error) error {
+					return fmt.Errorf("the value is too long: %w", core.ErrInvalid)
+				})(ctx, n, do)
+			}, opRelease)
+			err := lease.FinishLong(t.Context(), finished(strings.Repeat("x", 300<<10), 1), finished("too long", 1))
+			wantErr(t, err, core.ErrUnavailable)
+			wantNot(t, err, core.ErrInvalid)
+			time.Sleep(time.Second)
+			wantAnswer(t, l, "pay:1", "too long")
+			wantFree(t, store.inner, "pay:1")
+			if n := len(seen.all(core.CleanedUp)); n != min(c.outage, 1) {
+				t.Errorf("got %d clean-ups, want %d", n, min(c.outage, 1))
+			}
+		})
+	}
+	// Without a substitute, the clean-up reports the refused value.
+	sim(t, "refused without a substitute", func(t *testing.T) {
+		seen := &recorder{}
+		l, store := setup(t, core.WithObserver(seen))
+		lease := begin(t, l, "pay:1", 1)
+		store.set(func(context.Context, int, func() error) error { return core.ErrInvalid }, opRelease)
+		wantErr(t, lease.Finish(t.Context(), finished("refused", 1)), core.ErrUnavailable)
+		time.Sleep(time.Second)
+		events := seen.all(core.CleanedUp)
+		if len(events) != 1 {
+			t.Fatalf("got %d clean-ups, want 1", len(events))
+		}
+		wantErr(t, events[0].Err, core.ErrInvalid)
+	})
 	sim(t, "reply lost", func(t *testing.T) {
 		l, store := setup(t)
 		lease := begin(t, l, "pay:1", 1)

@@ -184,8 +184,8 @@ func (l *Lease) save(ctx context.Context, r, instead *store.Record) error {
 // A server can refuse a long value by closing the connection, which looks like an
 // outage. So FinishLong sends a value of more than 512 KiB only once if the store does
 // not answer. If an error shows that nothing was changed, it sends such a value at most
-// three times. It sends a shorter value until the tries in the background have sent
-// more than 8 MiB without success.
+// three times. It sends a shorter value until the store refuses it with ErrInvalid, or
+// the tries in the background have sent more than 8 MiB without success.
 func (l *Lease) FinishLong(ctx context.Context, r, instead store.Record) error {
 	return l.save(ctx, &r, &instead)
 }

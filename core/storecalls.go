@@ -95,7 +95,8 @@ func (c *releasing) save(r, instead *store.Record) { c.Record, c.instead = r, in
 //
 // A store can refuse a long value by closing the connection. So after an unknown
 // outcome the substitute (c.instead), if it is set, replaces a record with a long
-// value. The error then has the reason why the long value may not be stored.
+// value. After ErrInvalid it replaces any record. The error then has the reason why the
+// value may not be stored.
 func (cs *storeCalls) release(c *releasing, until time.Time) (assumed, settled bool, err error) {
 	unknown := false
 	var unsaved error // the error because of which the record was replaced
@@ -107,7 +108,7 @@ func (cs *storeCalls) release(c *releasing, until time.Time) (assumed, settled b
 			return nil
 		case err != nil && !errors.Is(err, ErrUnavailable):
 			unknown = true
-			if isLong(c.Record) && c.shorten() {
+			if (isLong(c.Record) || errors.Is(err, ErrInvalid)) && c.shorten() {
 				unsaved = err
 			}
 		}
@@ -120,7 +121,7 @@ func (cs *storeCalls) release(c *releasing, until time.Time) (assumed, settled b
 			c.shorten()
 		}
 	case unsaved != nil:
-		err = fmt.Errorf("%w: the run is done, but its long value may not be stored: %w", ErrUnavailable, unsaved)
+		err = fmt.Errorf("%w: the run is done, but its value may not be stored: %v", ErrUnavailable, unsaved)
 	}
 	return assumed, settled, err
 }
