@@ -18,7 +18,7 @@ import (
 // a usual lock in one step. The exception is a lease whose last Acquire was refused.
 // Any other acquire takes a Load and a Save. A refusal usually needs no Save if the
 // claim does not wait, or if its queue entry has used less than a quarter of its
-// lifetime.
+// lifetime. A refused re-entry takes a second Load, of the newest entry.
 func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	const op = "acquire"
 	if err := s.check(op, &c); err != nil {
@@ -85,6 +85,7 @@ func (s *Store) acquire(ctx context.Context, c store.Claim, m move) (g store.Gra
 		g, r.wake, err = state.Acquire(e.Now, c)
 		kept = e.Value
 		r.save = err == nil && (g.Record == nil || !g.Record.Done)
+		r.current = c.Via != "" && errors.Is(err, store.ErrBusy) // a joiner takes it for a loss
 		if errors.Is(err, store.ErrBusy) && place != nil {
 			settle(state, *place, c)
 		}

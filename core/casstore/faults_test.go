@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -296,7 +297,19 @@ func TestStaleReads(t *testing.T) {
 			if x := s.Extend(t.Context(), []store.Claim{other}); x[0].Err != nil {
 				t.Errorf("%s: extend: got %v, want nil", what, x[0].Err)
 			}
-			if err := s.Revoke(t.Context(), what, store.HoldID(other.Lease), 0); err != nil {
+			p.copy()
+			old := maps.Clone(p.old)
+			release(t, s, other, nil)
+			p.copy()
+			outer, nested := claim(what), claim(what)
+			acquire(t, s, outer)
+			p.old = old // the copy has the hold of other
+			nested.Via = outer.Owner
+			if g, err := s.Acquire(t.Context(), nested); err != nil || g.Owner != outer.Owner {
+				t.Errorf("%s: re-entry: got owner %q and %v, want %q and nil", what, g.Owner, err, outer.Owner)
+			}
+			release(t, s, nested, nil)
+			if err := s.Revoke(t.Context(), what, store.HoldID(outer.Lease), 0); err != nil {
 				t.Errorf("%s: revoke: got %v, want nil", what, err)
 			}
 		}
