@@ -90,14 +90,11 @@ func (a *attempt) asHead(t *waiter, c *store.Claim) error {
 	// it has waited behind other callers of this process, or the key was busy for the
 	// last lone caller (contended). Any other caller asks first, and opens its watch
 	// after a busy answer.
-	switch {
-	case a.request.wait == 0:
-	case t.contended && a.engine.waiters.wakeable.Load():
-		if !w.open(a, c, min(budget(c.TTL), earlyLimit)) {
+	wakeable := a.engine.waiters.wakeable.Load()
+	if a.request.wait != 0 && (t.ready != nil || t.contended && wakeable) {
+		if !w.open(a, c, min(budget(c.TTL), earlyLimit)) && wakeable {
 			w.retry() // after a busy answer the watch is opened again at once, with more time
 		}
-	case t.ready != nil:
-		w.open(a, c, budget(c.TTL))
 	}
 	if a.request.wait != 0 && !w.live() && !a.engine.waiters.wakeable.Load() {
 		if d := a.engine.waiters.rest(t, a.step()); d > 0 && a.lastsFor(d) {

@@ -44,8 +44,8 @@ const (
 	pollEvery = 2 * time.Second
 	pollShare = 20
 	pollMax   = 5 * time.Second
-	// earlyLimit bounds the time to open a watch before the first request of a lone
-	// caller. It is short, because the key may be free.
+	// earlyLimit bounds the time to open a watch before the first request. It is short,
+	// because the key may be free.
 	earlyLimit = 50 * time.Millisecond
 	// endMargin is the minimum wait of a waiter that asks when the holder's time has
 	// passed. A request that comes too early has to be repeated. The requests of several

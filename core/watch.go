@@ -18,13 +18,16 @@ type watch struct {
 
 func (w *watch) live() bool { return w.wakeUps != nil }
 
-// open opens the watch within the time most, and reports whether it has done so. It
-// does nothing and returns false if the watch is open already or has failed recently,
-// or if the store has no wake-ups.
+// open opens the watch within the time most and before the end of the wait, and reports
+// whether it has done so. It does nothing and returns false if the watch is open already
+// or has failed recently, or if the store has no wake-ups.
 func (w *watch) open(a *attempt, c *store.Claim, most time.Duration) bool {
 	store, ok := a.engine.store.(store.Watcher)
 	if !ok || w.live() || time.Now().Before(w.reopen) {
 		return false
+	}
+	if !a.until.IsZero() {
+		most = min(most, time.Until(a.until))
 	}
 	ctx, cancel := context.WithCancel(a.ctx)
 	limit := time.AfterFunc(most, cancel)
@@ -44,7 +47,7 @@ func (w *watch) open(a *attempt, c *store.Claim, most time.Duration) bool {
 func (w *watch) failed(a *attempt) {
 	w.close()
 	w.reopen = time.Now().Add(pollEvery)
-	if a.ctx.Err() == nil {
+	if a.ctx.Err() == nil && a.lastsFor(0) {
 		a.engine.waiters.setWakeable(false)
 	}
 }

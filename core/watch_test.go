@@ -183,6 +183,51 @@ func TestBrokenWatch(t *testing.T) {
 			}
 		}
 	})
+	// Callers that have queued get a free key one after the other although their watches
+	// hang. Only the first watch may take two seconds.
+	sim(t, "queued callers with hanging watches", func(t *testing.T) {
+		l, store := setup(t)
+		store.setWatch(func(ctx context.Context, _ int) (<-chan struct{}, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+		const work = 20 * time.Millisecond
+		start := time.Now()
+		var all sync.WaitGroup
+		for range 10 {
+			all.Go(func() {
+				lease, err := l.Acquire(t.Context(), "order:1")
+				if err != nil {
+					t.Errorf("got %v, want a lease", err)
+					return
+				}
+				time.Sleep(work)
+				release(t, lease)
+			})
+		}
+		all.Wait()
+		if took := time.Since(start); took > 4*time.Second {
+			t.Errorf("ten callers were served in %v, want at most 4 s", took)
+		}
+	})
+	// The watch does not delay the end of a short wait.
+	sim(t, "short wait with hanging watch", func(t *testing.T) {
+		l, store := setup(t)
+		store.setWatch(func(ctx context.Context, _ int) (<-chan struct{}, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+		holder := acquire(t, t.Context(), newLocker(t, store.inner), "order:1")
+		for range 2 {
+			start := time.Now()
+			_, err := l.Acquire(t.Context(), "order:1", core.Wait(100*time.Millisecond))
+			wantErr(t, err, core.ErrBusy)
+			if took := time.Since(start); took > 150*time.Millisecond {
+				t.Errorf("got a busy answer after %v, want 100 ms", took)
+			}
+		}
+		release(t, holder)
+	})
 	// If the holder dies while many processes wait, only some of them ask the store at
 	// that moment.
 	sim(t, "holder of many waiters dies", func(t *testing.T) {
