@@ -89,6 +89,21 @@ func TestFinishLong(t *testing.T) {
 			}
 		})
 	}
+	// A refused value was not saved. So if the substitute is not saved either, another
+	// run has begun.
+	sim(t, "refused after another run", func(t *testing.T) {
+		l, store := setup(t)
+		lease := begin(t, l, "pay:1", 1)
+		store.set(refuse, opExtend)
+		lossTime(t, lease)
+		time.Sleep(10 * time.Second) // until the hold has expired
+		other := begin(t, newLocker(t, store.inner), "pay:1", 2)
+		store.set(first(1, func(context.Context, int, func() error) error { return core.ErrInvalid }), opRelease)
+		err := lease.FinishLong(t.Context(), finished(strings.Repeat("x", long), 1), finished("too long", 1))
+		wantErr(t, err, core.ErrLost)
+		wantNot(t, err, core.ErrUnavailable)
+		release(t, other)
+	})
 	// Without a substitute, the clean-up reports the refused value.
 	sim(t, "refused without a substitute", func(t *testing.T) {
 		seen := &recorder{}

@@ -96,7 +96,7 @@ func (c *releasing) save(r, instead *store.Record) { c.Record, c.instead = r, in
 // A store can refuse a long value by closing the connection. So after an unknown
 // outcome the substitute (c.instead), if it is set, replaces a record with a long
 // value. After ErrInvalid it replaces any record. The error then has the reason why the
-// value may not be stored.
+// value may not be stored. The error matches ErrLost only if the value is not stored.
 func (cs *storeCalls) release(c *releasing, until time.Time) (assumed, settled bool, err error) {
 	unknown := false
 	var unsaved error // the error because of which the record was replaced
@@ -106,8 +106,9 @@ func (cs *storeCalls) release(c *releasing, until time.Time) (assumed, settled b
 		case errors.Is(err, ErrLost) && unknown && c.Record == nil:
 			assumed = true
 			return nil
-		case err != nil && !errors.Is(err, ErrUnavailable):
-			unknown = true
+		case err == nil, errors.Is(err, ErrLost), errors.Is(err, ErrUnavailable):
+		default:
+			unknown = unknown || !errors.Is(err, ErrInvalid)
 			if (isLong(c.Record) || errors.Is(err, ErrInvalid)) && c.shorten() {
 				unsaved = err
 			}
@@ -120,7 +121,7 @@ func (cs *storeCalls) release(c *releasing, until time.Time) (assumed, settled b
 		if isLong(c.Record) {
 			c.shorten()
 		}
-	case unsaved != nil:
+	case unsaved != nil && (unknown || !errors.Is(err, ErrLost)):
 		err = fmt.Errorf("%w: the run is done, but its value may not be stored: %v", ErrUnavailable, unsaved)
 	}
 	return assumed, settled, err
