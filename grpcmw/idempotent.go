@@ -79,7 +79,9 @@ const operation = "grpc"
 // scope, the inner call is refused as in progress. Use a separate key for each call, or
 // put the method into the scope:
 //
-//	method := func(_ context.Context, fullMethod string, _ any) (string, error) { return fullMethod, nil }
+//	method := func(_ context.Context, fullMethod string, _ any) (string, error) {
+//		return fullMethod, nil
+//	}
 //	grpcmw.Idempotent(runs, grpcmw.Join(method, account))
 //
 // Methods with idempotency_level = NO_SIDE_EFFECTS in their .proto pass. Their

@@ -46,9 +46,9 @@ import (
 //
 // A refusal by an inner Lock does not count as an attempt. There are two exceptions: an
 // earlier try of a middleware in between that has reached the handler, and a call of
-// once.AttemptFromContext between the two middlewares. The Lock refuses a task if its key is
-// busy, bad or missing, or if the store is unavailable. Mount Idempotent inside a Lock
-// if duplicates are rare. With an outer Idempotent, a task that finds the lock busy
+// once.AttemptFromContext between the two middlewares. The Lock refuses a task if its
+// key is busy, bad or missing, or if the store is unavailable. Mount Idempotent inside a
+// Lock if duplicates are rare. With an outer Idempotent, a task that finds the lock busy
 // costs two more calls to the store.
 //
 // Idempotent panics if o or key is nil, or if name is not of the form [A-Za-z0-9._-]+
