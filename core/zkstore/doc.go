@@ -80,7 +80,11 @@
 // a key taken. Cards also expire by this clock.
 //
 // The servers decide the session's time-out. By default the servers grant 2 to 20 of
-// their ticks. All servers should have the same limits; see WithSessionTimeout.
+// their ticks. All servers should have the same limits; see WithSessionTimeout. If a
+// restart lowers these limits, a client that connects again is granted a shorter
+// time-out. The next grant or extension follows it, but a lease that was confirmed
+// before is trusted as long as before. So set WithSessionTimeout to the new time-out in
+// all processes before the servers lower their limits.
 //
 // # While the servers are down
 //

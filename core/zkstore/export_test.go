@@ -3,6 +3,8 @@ package zkstore
 import (
 	"time"
 
+	"github.com/go-zookeeper/zk"
+
 	"github.com/lockkit/lockkit/core/store"
 )
 
@@ -54,3 +56,7 @@ func Admitted(children []string) map[string]bool {
 	}
 	return held
 }
+
+// SetGranted replaces the session time-out that a client has negotiated, as a new
+// connection to a server with other limits does.
+func SetGranted(conn *zk.Conn, d time.Duration) { *grantedBy(conn) = int32(d.Milliseconds()) }

@@ -49,9 +49,10 @@ func WithACL(acl []zk.ACL) Option {
 // WithSessionTimeout gives the Store the session time-out that the servers grant. The
 // option is needed if New reports that this version of the client library hides the
 // time-out. It is also needed if the servers of an ensemble grant different time-outs.
-// Then set the shortest time-out. The value must not be longer than the servers'
-// time-out, because the trust in a lease follows from it. If the Store knows both
-// time-outs, it uses the shorter. d is at least 10 ms, or 0 for the default.
+// Then set the shortest time-out. Set it also before the servers lower their limits, to
+// the new time-out. The value must not be longer than the servers' time-out, because
+// the trust in a lease follows from it. If the Store knows both time-outs, it uses the
+// shorter. d is at least 10 ms, or 0 for the default.
 func WithSessionTimeout(d time.Duration) Option {
 	return func(c *config) { c.session = d }
 }

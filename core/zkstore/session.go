@@ -38,45 +38,54 @@ import (
 // report is at most half of the time-out old. The other half is safe to use, counted
 // from the start of the last confirmed write.
 type session struct {
-	conn   *zk.Conn
-	option time.Duration
-	gate   outage.Gate // for the servers
+	conn    *zk.Conn
+	granted *int32      // the client's field, see grantedBy
+	gate    outage.Gate // for the servers
 
 	mu      sync.Mutex
 	id      int64
 	from    time.Time     // the start of the last confirmed write
-	timeout time.Duration // 0 until the first confirmed write, see confirm
+	timeout time.Duration // at first the option, see limit
 	// server is the servers' clock in milliseconds, and serverAt the time of its
 	// reading.
 	server   int64
 	serverAt time.Time
 }
 
-// field names the client library's field for the negotiated time-out. The library
-// offers no other access to it.
-const field = "sessionTimeoutMs"
+// grantedBy returns a pointer to the client library's field for the negotiated time-out
+// in milliseconds, or nil if this version has no such field. The library offers no other
+// access to it.
+func grantedBy(conn *zk.Conn) *int32 {
+	f := reflect.ValueOf(conn).Elem().FieldByName("sessionTimeoutMs")
+	if !f.IsValid() || f.Kind() != reflect.Int32 {
+		return nil
+	}
+	return (*int32)(f.Addr().UnsafePointer())
+}
 
-// knowsTimeout reports whether this version of the library has the field.
-func knowsTimeout() bool {
-	f, ok := reflect.TypeFor[zk.Conn]().FieldByName(field)
-	return ok && f.Type.Kind() == reflect.Int32
+// load reads a field that the client sets without a lock whenever it connects. A read
+// at that moment returns the old or the new value, because the field is one word.
+//
+//go:norace
+func load(field *int32) int32 { return *field }
+
+// limit returns the shortest time-out so far. The client requests the value that was
+// granted before, but a server with a lower limit then grants less. The caller holds the
+// mutex, and a write of the session was confirmed.
+func (s *session) limit() time.Duration {
+	if s.granted != nil {
+		d := time.Duration(load(s.granted)) * time.Millisecond
+		if s.timeout == 0 || d < s.timeout {
+			s.timeout = d
+		}
+	}
+	return s.timeout
 }
 
 func (s *session) confirm(id int64, from time.Time, clock int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.timeout == 0 {
-		// The field is read once, right after an answer of the session. The client sets
-		// it without a lock whenever it connects. When the client connects again, it
-		// requests the value that was granted before.
-		s.timeout = s.option
-		if knowsTimeout() {
-			ms := reflect.ValueOf(s.conn).Elem().FieldByName(field).Int()
-			if d := time.Duration(ms) * time.Millisecond; s.timeout == 0 || d < s.timeout {
-				s.timeout = d
-			}
-		}
-	}
+	s.limit()
 	if s.id != id || from.After(s.from) {
 		s.id, s.from = id, from
 	}
@@ -93,7 +102,7 @@ func (s *session) valid(id int64, from time.Time) time.Duration {
 	if s.id != id {
 		return 0
 	}
-	return s.from.Add(s.timeout / 2).Sub(from)
+	return s.from.Add(s.limit() / 2).Sub(from)
 }
 
 // confirmed returns the start of the last confirmed write of session id, or a zero
@@ -115,7 +124,7 @@ func (s *session) fresh(id int64, write time.Time, ttl time.Duration) bool {
 	defer s.mu.Unlock()
 	now := time.Now()
 	wall := now.Round(0).Sub(write.Round(0))
-	return s.id == id && !write.IsZero() && max(now.Sub(write), wall, -wall) < min(s.timeout/6, ttl/4)
+	return s.id == id && !write.IsZero() && max(now.Sub(write), wall, -wall) < min(s.limit()/6, ttl/4)
 }
 
 // clock returns the servers' time, or slightly less.

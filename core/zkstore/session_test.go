@@ -88,6 +88,20 @@ func TestSession(t *testing.T) {
 			}
 		}
 	})
+	// When the client connects again, a server whose limit was lowered grants the same
+	// session a shorter time-out.
+	t.Run("servers lower their limit", func(t *testing.T) {
+		t.Parallel()
+		s, conn := storeOn(t, session, []string{server})
+		c := exclusive("lowered")
+		grant(t, s, c)
+		zkstore.SetGranted(conn, short)
+		start := time.Now()
+		x := s.Extend(t.Context(), []store.Claim{c})[0]
+		if took := time.Since(start); x.Valid > short/2+took {
+			t.Errorf("got %v after the limit was lowered, want at most %v and the %v of the call", x.Valid, short/2, took)
+		}
+	})
 	// If the session expires between the creation of the node and the read of the
 	// queue, nothing is granted.
 	t.Run("session expires before the read", func(t *testing.T) {

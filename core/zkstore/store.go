@@ -62,12 +62,13 @@ func New(conn *zk.Conn, opts ...Option) (*Store, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	if c.session == 0 && !knowsTimeout() {
+	granted := grantedBy(conn)
+	if c.session == 0 && granted == nil {
 		return nil, fmt.Errorf("zkstore: new: the client library hides the session time-out, set WithSessionTimeout: %w", store.ErrInvalid)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Store{
-		config: c, conn: conn, sess: &session{conn: conn, option: c.session}, ctx: ctx, cancel: cancel,
+		config: c, conn: conn, sess: &session{conn: conn, granted: granted, timeout: c.session}, ctx: ctx, cancel: cancel,
 		entries: make(map[string]*entry), owners: make(map[string]map[*entry]struct{}),
 		subs: make(map[string]map[*sub]struct{}), spies: make(map[spot]*spy),
 		spots: make(map[string][]spot),
