@@ -18,10 +18,10 @@ const batch = 256
 
 // Extend makes each claim last for its TTL from now. It writes to the nodes of up to
 // 256 holds in one request. The leader's confirmation proves that the nodes exist and
-// the session is alive. If one of the nodes is missing or was changed by another Store,
-// Extend extends each hold of that request separately. It also extends separately a
-// hold that this Store does not know, and a hold of which other sessions may have
-// nodes.
+// the session is alive. If one of the nodes is missing, or was changed by another Store
+// or by a write whose reply was lost, Extend extends each hold of that request
+// separately. It also extends separately a hold that this Store does not know, and a
+// hold of which other sessions may have nodes.
 func (s *Store) Extend(ctx context.Context, claims []store.Claim) []store.Extension {
 	sent := time.Now()
 	answers := make([]store.Extension, len(claims))

@@ -18,6 +18,7 @@ import (
 	"github.com/lockkit/lockkit/core/storetest"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
+	"github.com/lockkit/lockkit/core/zkstore"
 )
 
 // TestLostReplies loses the replies to the creation of a claim's node. A claim that is
@@ -103,6 +104,38 @@ func TestLostReplies(t *testing.T) {
 		Part: "limits", Runs: n, Faults: map[string]int{"lost replies": int(bit.Load())},
 		Violations: map[string]int{"orphan nodes": int(orphans.Load())},
 	})
+}
+
+// TestExtend_JoinedAfterLostReply loses the reply to an extension, before another session
+// extends the lease too. The first Store finds both writes at once, and its release
+// still frees the key.
+func TestExtend_JoinedAfterLostReply(t *testing.T) {
+	t.Parallel()
+	server := testserver.SharedZooKeeper(t)
+	admin := testclient.ZooKeeper(t, session, server)
+	proxy := testserver.NewZooKeeperProxy(t, server)
+	s, _ := storeOn(t, session, []string{proxy.Addr})
+	other, _ := storeOn(t, session, []string{server})
+	claims := []store.Claim{exclusive("joined")}
+	grant(t, s, claims[0])
+	proxy.Inject(testserver.Match{Command: "multi"}, testserver.CloseReply)
+	if x := s.Extend(t.Context(), claims)[0]; x.Err == nil || errors.Is(x.Err, store.ErrLost) {
+		t.Fatalf("got %v, want an error that leaves the outcome open", x.Err)
+	}
+	for _, extends := range []*zkstore.Store{other, s} {
+		if x := extends.Extend(t.Context(), claims)[0]; x.Err != nil {
+			t.Fatal(x.Err)
+		}
+	}
+	if nodes := places(t, admin, "joined"); len(nodes) != 2 {
+		t.Fatalf("got %q, want a node of each session", nodes)
+	}
+	if err := s.Release(t.Context(), claims[0]); err != nil {
+		t.Fatal(err)
+	}
+	if nodes := places(t, admin, "joined"); len(nodes) != 0 {
+		t.Errorf("got %q after the release, want no node", nodes)
+	}
 }
 
 // TestBrokenConnections breaks connections at random requests while four Stores, which

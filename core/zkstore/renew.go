@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -25,10 +26,7 @@ func (s *Store) touch(ctx context.Context, h *hold, ttl time.Duration) error {
 	_, stat, _, err := s.sess.write(ctx, &zk.SetDataRequest{Path: h.path, Data: text, Version: version})
 	switch {
 	case errors.Is(err, zk.ErrBadVersion):
-		s.mu.Lock()
-		h.shared = true
-		s.mu.Unlock()
-		return errAgain
+		return s.catchUp(ctx, h)
 	case errors.Is(err, zk.ErrNoNode), errors.Is(err, zk.ErrSessionExpired):
 		s.forget(h)
 		return errAgain
@@ -39,6 +37,36 @@ func (s *Store) touch(ctx context.Context, h *hold, ttl time.Duration) error {
 	h.version = stat.Version
 	s.mu.Unlock()
 	return nil
+}
+
+// catchUp reads who has written to the node of h. If the lease has no other node, the
+// writer was this Store, whose reply was lost, or a session whose node is gone. A
+// session that joins the lease writes to the node in the transaction that creates its
+// own. So if it joins after the queue was read, the version that was read before is
+// wrong, and the next write fails too. catchUp returns errAgain unless a read fails.
+func (s *Store) catchUp(ctx context.Context, h *hold) error {
+	var stat *zk.Stat
+	_, _, err := s.sess.do(ctx, func() (err error) {
+		_, stat, err = s.conn.Get(h.path)
+		return err
+	})
+	var l line
+	if err == nil {
+		l, err = s.list(ctx, h.dir)
+	}
+	switch {
+	case errors.Is(err, zk.ErrNoNode):
+		s.forget(h)
+		return errAgain
+	case err != nil:
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h.version = max(h.version, stat.Version)
+	h.shared = slices.ContainsFunc(l.of(h.node.lease), func(n node) bool { return n.name != h.node.name })
+	h.plus = max(h.plus, l.plus) // a session that was here may have raised the tokens
+	return errAgain
 }
 
 // renew extends a hold to the claim's TTL from now.

@@ -111,6 +111,24 @@ func TestRequests(t *testing.T) {
 			}
 		}
 		sameOps(t, "ours", proxy.Requests(), "multi")
+
+		// After a lost reply, the first extension reads the versions of the nodes.
+		proxy.Inject(testserver.Match{Command: "multi"}, testserver.CloseReply)
+		if x := s.Extend(t.Context(), claims)[0]; x.Err == nil || errors.Is(x.Err, store.ErrLost) {
+			t.Errorf("got %v, want an error that leaves the outcome open", x.Err)
+		}
+		for range 2 {
+			proxy.Forget()
+			for _, x := range s.Extend(t.Context(), claims) {
+				if x.Err != nil {
+					t.Error(x.Err)
+				}
+			}
+		}
+		sameOps(t, "ours after a lost reply", proxy.Requests(), "multi")
+		proxy.Forget()
+		give(claims[0])
+		sameOps(t, "release after a lost reply", proxy.Requests(), "delete")
 	})
 	// If goroutines wait for the same key, a lease that is passed on costs at most two
 	// requests. A busy machine passes fewer leases on, because a hold is passed on for
