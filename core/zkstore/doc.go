@@ -96,16 +96,34 @@
 // all servers, it pauses for a second. So the first acquire is granted within about a
 // second of the servers' return. If the servers were silent, the first acquire is
 // granted when the client has abandoned its old connection. This takes up to two thirds
-// of the session's time-out. The client logs the cause of a failed connection
-// ("connection refused") to its own logger only. The errors of this store only say that
-// the client is not connected.
+// of the session's time-out, and longer if a server is frozen. The client logs the
+// cause of a failed connection ("connection refused") to its own logger only. The
+// errors of this store only say that the client is not connected.
 //
 // Load balancers and firewalls can forget an idle connection. The client's pings
 // prevent this if an idle connection is remembered for at least a third of the
-// session's time-out. If a connection falls silent nevertheless, the client replaces it
-// within two thirds of the time-out and keeps its session. Calls that were sent on the
-// silent connection then fail with an unknown outcome. A lease that was not confirmed
-// in the meantime is lost after half of the time-out.
+// session's time-out. If a connection falls silent nevertheless, the client abandons it
+// within two thirds of the time-out. It keeps its session if another server answers
+// before the session expires. Calls that were sent on the silent connection then fail
+// with an unknown outcome. A lease that was not confirmed in the meantime is lost after
+// half of the time-out.
+//
+// A frozen server can still accept connections. A client that connects to it waits for
+// almost seven session time-outs (20/3) for the first bytes of a reply, and without a
+// limit for the rest. Only then it tries the next server, so its session expires. To
+// limit this wait, connect with zk.WithDialer and a connection that shortens deadlines:
+//
+//	type limited struct {
+//		net.Conn
+//		most time.Duration // two thirds of the session's time-out
+//	}
+//
+//	func (c limited) SetReadDeadline(t time.Time) error {
+//		if limit := time.Now().Add(c.most); t.IsZero() || t.After(limit) {
+//			t = limit
+//		}
+//		return c.Conn.SetReadDeadline(t)
+//	}
 //
 // A server can refuse a request because the server is read-only or throttled, or
 // because a quota is exhausted. Such a call fails with store.ErrUnavailable and that
