@@ -20,7 +20,7 @@ func (s *Store) remove(path string, session int64) {
 				return
 			}
 			_, _, err := s.sess.do(s.ctx, func() error { return s.conn.Delete(path, -1) })
-			if err == nil || errors.Is(err, zk.ErrNoNode) || errors.Is(err, zk.ErrNoAuth) {
+			if final(err) {
 				return
 			}
 			_ = clock.Sleep(s.ctx, pause)
@@ -28,11 +28,17 @@ func (s *Store) remove(path string, session int64) {
 	})
 }
 
-// sweep removes the node that an attempt may have created, and retries until the removal
-// is certain or the Store is closed. It finds the node by its nonce, which only that
-// node has. CreateProtectedEphemeralSequential of the client library is not enough.
-// After a lost reply it looks for the node only once, and perhaps on a server that has
-// not seen the node yet.
+// final reports whether a removal need not be tried again after err.
+func final(err error) bool {
+	return err == nil || errors.Is(err, zk.ErrNoNode) || errors.Is(err, zk.ErrNoAuth)
+}
+
+// sweep removes the node that an attempt may have created, and retries until the
+// removal is certain, the server refuses it (zk.ErrNoAuth), or the Store is closed. It
+// finds the node by its nonce, which only that node has.
+// CreateProtectedEphemeralSequential of the client library is not enough. After a lost
+// reply it looks for the node only once, and perhaps on a server that has not seen the
+// node yet.
 func (s *Store) sweep(dir, nonce string) {
 	s.background(func() {
 		for pause := 10 * time.Millisecond; s.ctx.Err() == nil; pause = min(2*pause, time.Second) {
@@ -44,22 +50,23 @@ func (s *Store) sweep(dir, nonce string) {
 	})
 }
 
+// swept reports whether the search is complete, because the node is gone or the server
+// refuses it (zk.ErrNoAuth).
 func (s *Store) swept(dir, nonce string) bool {
 	// The connection on which the attempt was sent is closed. The leader now refuses
 	// requests that arrive on it, because the session has moved. But the client's
 	// present server may not have seen earlier requests yet. Sync makes it catch up with
 	// the leader.
 	if _, err := s.conn.Sync(dir); err != nil {
-		return errors.Is(err, zk.ErrNoNode)
+		return final(err)
 	}
 	children, _, err := s.conn.Children(dir)
 	if err != nil {
-		return errors.Is(err, zk.ErrNoNode)
+		return final(err)
 	}
 	for _, name := range children {
 		if n, ok := parse(name); ok && n.nonce == nonce {
-			err := s.conn.Delete(dir+"/"+name, -1)
-			return err == nil || errors.Is(err, zk.ErrNoNode)
+			return final(s.conn.Delete(dir+"/"+name, -1))
 		}
 	}
 	return true

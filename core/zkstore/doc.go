@@ -110,7 +110,7 @@
 //
 // A frozen server can still accept connections. A client that connects to it waits for
 // almost seven session time-outs (20/3) for the first bytes of a reply, and without a
-// limit for the rest. Only then it tries the next server, so its session expires. To
+// limit for the rest. Only then does it try the next server, so its session expires. To
 // limit this wait, connect with zk.WithDialer and a connection that shortens deadlines:
 //
 //	type limited struct {

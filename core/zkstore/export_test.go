@@ -1,6 +1,7 @@
 package zkstore
 
 import (
+	"path"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -55,6 +56,15 @@ func Admitted(children []string) map[string]bool {
 		held[n.name] = l.admits(n)
 	}
 	return held
+}
+
+// Probe is the Store's probe of its servers.
+var Probe = (*Store).probe
+
+// Swept reports whether the search for a node is complete.
+func Swept(s *Store, node string) bool {
+	n, _ := parse(path.Base(node))
+	return s.swept(path.Dir(node), n.nonce)
 }
 
 // SetGranted replaces the session time-out that a client has negotiated, as a new

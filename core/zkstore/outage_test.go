@@ -4,17 +4,37 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/go-zookeeper/zk"
+
 	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/zkstore"
 )
 
 func knownDown(err error) bool {
 	return errors.Is(err, store.ErrUnavailable) && strings.Contains(err.Error(), "known to be down")
+}
+
+var errBroken = errors.New("broken connection")
+
+// breakable is a connection whose writes can be made to fail.
+type breakable struct {
+	net.Conn
+	broken *atomic.Bool
+}
+
+func (b *breakable) Write(p []byte) (int, error) {
+	if b.broken.Load() {
+		return 0, errBroken
+	}
+	return b.Conn.Write(p)
 }
 
 // TestOutage checks that acquires during an outage fail and send few requests, and that
@@ -88,6 +108,33 @@ func TestOutage(t *testing.T) {
 		for range 3 {
 			release(t, acquire(t, l, "outage:once"))
 			proxy.Sever()
+		}
+	})
+	// A request that the client could not write has no answer.
+	t.Run("probe that is not written", func(t *testing.T) {
+		t.Parallel()
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		var broken atomic.Bool
+		conn, _, err := zk.Connect([]string{server}, session, zk.WithLogger(silent{}), zk.WithLogInfo(false),
+			zk.WithDialer(func(network, addr string, limit time.Duration) (net.Conn, error) {
+				if broken.Load() {
+					cancel() // the client has noticed the loss
+					return nil, errBroken
+				}
+				conn, err := net.DialTimeout(network, addr, limit)
+				return &breakable{conn, &broken}, err
+			}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(conn.Close)
+		s := newStoreOn(t, conn)
+		defer func() { _ = s.Close() }()
+		eventually(t, "there is a session", func() bool { return conn.State() == zk.StateHasSession })
+		broken.Store(true)
+		if err := zkstore.Probe(s, ctx); err == nil {
+			t.Error("got an answer, want none")
 		}
 	})
 	// A caller that leaves does not mean an outage. One probe request shows that the

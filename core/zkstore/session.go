@@ -172,7 +172,7 @@ func (s *Store) probe(ctx context.Context) error {
 		})
 		select {
 		case err := <-done:
-			if !errors.Is(err, zk.ErrConnectionClosed) && !errors.Is(err, zk.ErrNoServer) {
+			if err == nil || replyOf(err).answered {
 				return nil // an error of the server is an answer too
 			}
 			time.Sleep(time.Millisecond) // until the client has noticed the loss

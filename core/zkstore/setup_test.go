@@ -164,6 +164,30 @@ func TestRootAndRights(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	// A Store that lacks a right does not search for a node again and again.
+	t.Run("refused removal", func(t *testing.T) {
+		for name, perms := range map[string]int32{
+			"read":   zk.PermWrite | zk.PermCreate | zk.PermDelete | zk.PermAdmin,
+			"delete": zk.PermRead | zk.PermWrite | zk.PermCreate | zk.PermAdmin,
+		} {
+			t.Run("without "+name, func(t *testing.T) {
+				s, _ := storeOn(t, session, []string{server.Addr})
+				key := "no-" + name
+				grant(t, s, exclusive(key))
+				dir := "/lk1/" + key
+				names, _, err := admin.Children(dir)
+				if err != nil || len(names) != 1 {
+					t.Fatalf("got %v, %v; want one node", names, err)
+				}
+				if _, err := admin.SetACL(dir, zk.WorldACL(perms), -1); err != nil {
+					t.Fatal(err)
+				}
+				if !zkstore.Swept(s, dir+"/"+names[0]) {
+					t.Error("got a search that goes on, want its end")
+				}
+			})
+		}
+	})
 	// The client's authentication survives a broken connection.
 	t.Run("broken connection", func(t *testing.T) {
 		proxy := testserver.NewZooKeeperProxy(t, server.Addr)
