@@ -70,7 +70,8 @@
 //     the handler has withdrawn the run, as described below, the corrected request can
 //     use the key.
 //   - If Idempotent itself refuses a request, nothing is stored. A refusal by an inner
-//     Lock is not stored either, whatever its status.
+//     Lock is not stored either, whatever its status. If a handler replaces that
+//     refusal by a response of another status, that response is the result of the run.
 //
 // Package httpretry has a transport for net/http clients that follows these rules.
 //

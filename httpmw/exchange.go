@@ -30,8 +30,6 @@ func (x exchange) Writer() guard.Writer       { return x.Context.Writer }
 func (x exchange) SetWriter(w guard.Writer)   { x.Context.Writer = w }
 func (x exchange) Package() guard.Package     { return pkg }
 func (x exchange) Missed() bool               { return x.FullPath() == "" }
-func (x exchange) Inside() int                { return x.GetInt(insideKey) }
-func (x exchange) SetInside(note int)         { x.Set(insideKey, note) }
 func (x exchange) SetLimit(n int64)           { x.Set(limitKey, n) }
 func (x exchange) Cache(body []byte)          { x.Set(gin.BodyBytesKey, body) }
 
@@ -44,6 +42,25 @@ func (x exchange) Limit() int64 {
 		return n.(int64)
 	}
 	return guard.DefaultLimit
+}
+
+// Inside returns the note of the inner middlewares in the same gin context.
+func (x exchange) Inside() guard.Note {
+	left, _ := x.Get(insideKey)
+	note, _ := left.(guard.Note)
+	return note
+}
+
+func (x exchange) GiveUp() {
+	note := x.Inside()
+	note.GaveUp = true
+	x.Set(insideKey, note)
+}
+
+func (x exchange) Refuse(status int) {
+	note := x.Inside()
+	note.Refused = status
+	x.Set(insideKey, note)
 }
 
 // Cached returns the body that ShouldBindBodyWith has stored.

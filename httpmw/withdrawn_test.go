@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -178,6 +180,39 @@ func testRefusedInside(t *testing.T, mw framework) {
 				t.Errorf("got %d %q", r.status, r.body)
 			}
 			wantAttempts(t, attempts, 1, 2, 3)
+		})
+
+		// after checks that a handler's 201 is stored, although an inner Lock refuses.
+		after := func(t *testing.T, s *site, id string, pay gin.HandlerFunc) {
+			t.Helper()
+			var runs atomic.Int32
+			s.POST("/:id", outside(s), func(c *gin.Context) {
+				runs.Add(1)
+				pay(c)
+			}, mw.Lock(s.locker, "order", mw.Param("id")), mustNotRun(t))
+			defer s.hold(core.Key("order", id))()
+			for _, replay := range []bool{false, true} {
+				if r := s.pay(id, "/"+id, ""); r.status != http.StatusCreated || r.isReplay() != replay || runs.Load() != 1 {
+					t.Errorf("got %d %q after %d runs, replay %v, want 201 after 1 run", r.status, r.body, runs.Load(), r.isReplay())
+				}
+			}
+		}
+
+		run("refusal to another writer", func(t *testing.T, s *site, id string) {
+			after(t, s, id, func(c *gin.Context) {
+				own := c.Writer
+				c.Writer = gin.CreateTestContextOnly(httptest.NewRecorder(), anyEngine()).Writer
+				c.Next()
+				c.Writer = own
+				c.String(http.StatusCreated, "paid")
+			})
+		})
+
+		run("refusal after a response", func(t *testing.T, s *site, id string) {
+			after(t, s, id, func(c *gin.Context) {
+				c.String(http.StatusCreated, "paid")
+				c.Next()
+			})
 		})
 
 		run("unknown outcome before a refusal", func(t *testing.T, s *site, id string) {

@@ -96,6 +96,11 @@
 //     support them.
 //   - Unwrap lets http.ResponseController set deadlines.
 //
+// A refusal by an inner Lock withdraws the run only if the Idempotent's writer gets the
+// refusal. So a writer in between needs the method Unwrap. Without it, the refusal
+// counts as the handler's own response. This applies to a request that the handler
+// serves into a writer of its own too.
+//
 // A response after a 1xx status is a stream, and is not stored.
 //
 // An http.TimeoutHandler belongs outside both middlewares. Inside, the handler would

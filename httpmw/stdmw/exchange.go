@@ -77,8 +77,9 @@ func (x *exchange) Next() {
 }
 
 func (x *exchange) Errors() []error    { return x.notes.errors() }
-func (x *exchange) Inside() int        { return x.notes.inside() }
-func (x *exchange) SetInside(note int) { x.notes.setInside(note) }
+func (x *exchange) Inside() guard.Note { return x.notes.inside(x.in.rec) }
+func (x *exchange) GiveUp()            { x.notes.giveUp() }
+func (x *exchange) Refuse(status int)  { x.notes.refuse(status, x.out.recorder()) }
 
 // key returns the key that f finds. If f replaces the body, the request gets the new
 // body.
@@ -112,12 +113,13 @@ func (c carrier) Limit() int64           { return limitOf(c.r.Context()) }
 func (c carrier) Cached() []byte         { return nil }
 func (c carrier) Cache([]byte)           {}
 
-// notes has the errors of handlers and the note of an inner middleware, for outer
+// notes has the errors of handlers and the note of inner middlewares, for outer
 // Idempotents. A nil *notes stores nothing.
 type notes struct {
 	mu   sync.Mutex
 	errs []error
-	what int
+	left guard.Note
+	to   *guard.Recorder // got the last refusal; nil: another writer got it
 }
 
 type notesKey struct{}
@@ -140,20 +142,34 @@ func (n *notes) errors() []error {
 	return slices.Clip(n.errs)
 }
 
-func (n *notes) inside() int {
+// inside returns the note for the Idempotent that has the Recorder rec.
+func (n *notes) inside(rec *guard.Recorder) guard.Note {
 	if n == nil {
-		return 0
+		return guard.Note{}
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.what
+	note := n.left
+	if n.to != rec {
+		note.Refused = 0
+	}
+	return note
 }
 
-func (n *notes) setInside(what int) {
+func (n *notes) giveUp() {
 	if n == nil {
 		return
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.what = what
+	n.left.GaveUp = true
+}
+
+func (n *notes) refuse(status int, to *guard.Recorder) {
+	if n == nil {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.left.Refused, n.to = status, to
 }

@@ -98,16 +98,22 @@ func (w *outside) Pusher() http.Pusher {
 // Late makes an outer Idempotent send the response that it holds back. It is called
 // after the inner Idempotent has sent the response.
 func (w *outside) Late() {
+	if rec := w.recorder(); rec != nil {
+		rec.Late()
+	}
+}
+
+// recorder returns the Recorder of the next outer Idempotent to which w writes, or nil
+// if there is none or a writer in between does not unwrap.
+func (w *outside) recorder() *guard.Recorder {
 	for wraps := unwrapper(w); ; {
 		next := wraps.Unwrap()
-		in, recorded := next.(*inside)
-		if recorded {
-			in.rec.Late()
-			return
+		if in, recorded := next.(*inside); recorded {
+			return in.rec
 		}
 		var more bool
 		if wraps, more = next.(unwrapper); !more {
-			return
+			return nil
 		}
 	}
 }

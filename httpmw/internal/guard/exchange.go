@@ -48,10 +48,11 @@ type Exchange interface {
 	// Errors returns the errors that handlers have reported so far.
 	Errors() []error
 
-	// Inside returns the highest note that an inner middleware of this package gave to
-	// SetInside, or 0.
-	Inside() int
-	SetInside(note int)
+	// Inside returns the note of inner middlewares of this package. GiveUp and Refuse
+	// leave it for an outer Idempotent.
+	Inside() Note
+	GiveUp()
+	Refuse(status int)
 }
 
 // Writer holds the status back until the header is written, by the first byte or by

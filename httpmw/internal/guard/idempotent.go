@@ -57,8 +57,7 @@ func (m *Idempotent) Serve(x Exchange) {
 	call, err := m.call(x)
 	if err != nil {
 		if x.Missed() {
-			inside(x, refused)
-			x.Abort() // the framework responds with 404 or 405
+			refused(x, x.Abort) // the framework responds with 404 or 405
 			return
 		}
 		m.misuse.notify(x.Request().Context(), m.locker, cmp.Or(m.callName, operation), err)
@@ -227,6 +226,7 @@ func (e *execution) late() {
 // error that matches once.ErrIndeterminate.
 func (e *execution) flaw(ctx context.Context, before int) error {
 	w, errs, within := e.writer, e.x.Errors(), e.x.Inside()
+	refusal := within.Refused > 0 && within.Refused == w.Status()
 	failed := len(errs) > before
 	silent := !w.Written() && (!w.chosen || failed && w.status == http.StatusOK && slices.ContainsFunc(errs[before:], ofContext))
 	// unanswered: the handler failed and wrote no body. An outer middleware then writes
@@ -243,14 +243,15 @@ func (e *execution) flaw(ctx context.Context, before int) error {
 	switch {
 	case w.hijacked && final:
 		return nil
-	case within == refused && certain:
+	case refusal && certain:
+		e.x.Refuse(within.Refused)
 		return errNotReached
-	case silent && (within == gaveUp || over(ctx, e.x)):
-		inside(e.x, gaveUp)
+	case silent && (within.GaveUp || over(ctx, e.x)):
+		e.x.GiveUp()
 		return errGaveUp
 	case silent && !failed && e.x.Missed() && certain:
 		return errNotReached // the response is the framework's
-	case final && !unanswered && within != refused && e.keeps():
+	case final && !unanswered && !refusal && e.keeps():
 		return nil
 	case unclear:
 		return errUnknownOutcome

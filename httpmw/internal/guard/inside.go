@@ -5,17 +5,19 @@ import (
 	"errors"
 )
 
-// The notes that a middleware leaves for an outer Idempotent.
-const (
-	gaveUp  = 1 + iota // a context is done, which explains a missing response
-	refused            // an inner middleware refused the request, and ran nothing
-)
+// Note is what inner middlewares of this package leave for an outer Idempotent.
+type Note struct {
+	GaveUp  bool // a context is done, which explains a missing response
+	Refused int  // the status of the last refusal to the Idempotent's Recorder, or 0
+}
 
-// inside leaves the note what for an outer Idempotent. refused overrides gaveUp. A
-// refusal stays the response even if a context is done later.
-func inside(x Exchange, what int) {
-	if x.Inside() < what {
-		x.SetInside(what)
+// refused calls respond, which refuses the request. It notes the status for an outer
+// Idempotent, unless a handler has begun another response before.
+func refused(x Exchange, respond func()) {
+	begun := x.Writer().Written()
+	respond()
+	if !begun {
+		x.Refuse(x.Writer().Status())
 	}
 }
 

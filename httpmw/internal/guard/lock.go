@@ -52,8 +52,7 @@ func (m *Lock) Serve(x Exchange) {
 	keys, err := m.find(x)
 	if err != nil {
 		if x.Missed() {
-			inside(x, refused)
-			x.Abort() // the framework responds with 404 or 405
+			refused(x, x.Abort) // the framework responds with 404 or 405
 			return
 		}
 		m.misuse.notify(x.Request().Context(), m.locker, m.name, err)
@@ -109,6 +108,6 @@ func run(x Exchange, ctx context.Context) {
 	x.Under(ctx)
 	x.Next()
 	if over(ctx, x) {
-		inside(x, gaveUp)
+		x.GiveUp()
 	}
 }

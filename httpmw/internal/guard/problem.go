@@ -100,16 +100,15 @@ func (g *Config) refuse(x Exchange, name string, p Problem) {
 // fail only sets the status for the access log.
 func (g *Config) fail(x Exchange, name string, p Problem) {
 	ctx := x.Request().Context()
-	inside(x, refused)
 	if ctx.Err() != nil && context.Cause(ctx) == context.Canceled {
 		x.Abort()
-		x.Writer().WriteHeader(statusClientGone)
+		refused(x, func() { x.Writer().WriteHeader(statusClientGone) })
 		return
 	}
 	if p.Status >= http.StatusInternalServerError && p.Type != timeout && p.Type != runTimeout && g.report != nil {
 		g.report(x, p.Err)
 	}
-	g.refuse(x, name, p)
+	refused(x, func() { g.refuse(x, name, p) })
 }
 
 // keyProblem returns the problem for the error of a KeyFunc.

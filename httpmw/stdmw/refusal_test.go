@@ -1,0 +1,71 @@
+package stdmw_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/httpmw/stdmw"
+)
+
+// TestRefusalElsewhere checks handlers that pay, and respond themselves after an inner
+// Lock has refused. Such a run is not withdrawn. It covers hazard 59.
+func TestRefusalElsewhere(t *testing.T) {
+	t.Parallel()
+	// busy serves r to another writer, as a request inside the process.
+	busy := func(inner http.Handler, r *http.Request) {
+		w := httptest.NewRecorder()
+		if inner.ServeHTTP(w, r); w.Code != http.StatusConflict {
+			t.Errorf("got %d, want 409", w.Code)
+		}
+	}
+	for name, respond := range map[string]func(inner http.Handler, w http.ResponseWriter, r *http.Request){
+		"sub-request with a busy lock": func(inner http.Handler, w http.ResponseWriter, r *http.Request) {
+			busy(inner, r)
+			w.WriteHeader(http.StatusCreated)
+		},
+		"attempt read before a sub-request": func(inner http.Handler, w http.ResponseWriter, r *http.Request) {
+			once.AttemptFromContext(r.Context())
+			busy(inner, r)
+			w.WriteHeader(http.StatusCreated)
+		},
+		"middleware that calls next again": func(inner http.Handler, w http.ResponseWriter, r *http.Request) {
+			busy(inner, r)
+			http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }).ServeHTTP(w, r)
+		},
+		"response before the refusal": func(inner http.Handler, w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(http.StatusCreated)
+			inner.ServeHTTP(w, r)
+		},
+		"own 409 after a sub-request": func(inner http.Handler, w http.ResponseWriter, r *http.Request) {
+			busy(inner, r)
+			w.WriteHeader(http.StatusConflict)
+		},
+	} {
+		for _, opts := range [][]once.Option{nil, {once.AtMostOnce()}} {
+			t.Run(fmt.Sprintf("%s %d options", name, len(opts)), func(t *testing.T) {
+				t.Parallel()
+				l, o := newRuns(t, opts...)
+				held, err := l.TryAcquire(t.Context(), core.Key("mail", "k"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = held.Release(t.Context()) }()
+				paid := 0
+				inner := stdmw.Lock(l, "mail", stdmw.Header("Idempotency-Key"))(http.NotFoundHandler())
+				keep := stdmw.KeepIf(func(stdmw.Kept) bool { return true })
+				h := stdmw.Idempotent(o, stdmw.AnyCaller(), keep)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					paid++
+					respond(inner, w, r)
+				}))
+				first, again := post(h, "k"), post(h, "k")
+				if again.Code != first.Code || !replayed(again) || paid != 1 {
+					t.Errorf("got %d, then %d %q, replay %v, after %d payments, want a replay after 1", first.Code, again.Code, again.Body, replayed(again), paid)
+				}
+			})
+		}
+	}
+}
