@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -137,6 +139,61 @@ func testCommitHeadersAlone(t *testing.T, mw framework) {
 		if got.status != http.StatusAccepted || got.header.Get("Location") != "/receipts/5" || got.header.Get("Set-Cookie") != cookie || got.isReplay() != (cookie == "") {
 			t.Errorf("got %d with %v, want the cookie %q", got.status, got.header, cookie)
 		}
+	}
+}
+
+// TestCommit_LateFlush checks that a flush is held back while Commit decides the
+// response. It covers hazard 74.
+func TestCommit_LateFlush(t *testing.T) { onEachKey(t, testCommitLateFlush) }
+
+func testCommitLateFlush(t *testing.T, mw framework) {
+	t.Parallel()
+	for _, r := range []struct {
+		name        string
+		ends, panic bool
+		first       string
+		again       string
+	}{
+		{"rolled back", false, false, "503", "503"},
+		{"committed", true, false, "201 receipt|", "201 receipt"},
+		{"first KeepIf panics", false, true, "500", "503"},
+	} {
+		t.Run(r.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				in, o := savingRuns(t)
+				calls := 0
+				slow := mw.KeepIf(func(httpmw.Kept) bool {
+					time.Sleep(2 * time.Second) // the flush is due in the meantime
+					if calls++; r.panic && calls == 1 {
+						panic("card reader on fire")
+					}
+					return true
+				})
+				s := &bubble{mw, newEngine(), mw.Idempotent(o, mw.AnyCaller(), slow)}
+				s.POST("/", s.idempotent, func(c *gin.Context) {
+					defer func() { _ = recover() }()
+					x := in.Begin()
+					c.String(http.StatusCreated, "receipt")
+					c.Writer.Flush()
+					if err := mw.commit(c, x); err != nil {
+						t.Error(err)
+					}
+					if r.ends {
+						if err := x.Commit(); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+				for _, want := range []string{r.first, r.again} {
+					w, over := s.post("/")
+					<-over
+					if got := w.seen(); !strings.HasPrefix(got, want) || want == "503" && !strings.Contains(got, "#idempotency-uncommitted") {
+						t.Errorf("got %q, want %q", got, want)
+					}
+				}
+			})
+		})
 	}
 }
 

@@ -29,11 +29,14 @@ func (p Package) Commit(ctx context.Context, tx once.Saver, leads func(*Recorder
 	if !ok {
 		return fmt.Errorf("%w: %w", p.wrap(errNoRun), core.ErrInvalid)
 	}
+	// From now on, the timer of a flush does not send the response.
+	e.writer.seal()
+	// KeepIf may panic.
+	e.uncommitted = fmt.Errorf("%w: %w", p.wrap(errNotCommitted), core.ErrInvalid)
 	value, err := e.value()
 	if !leads(e.writer) {
 		err = errOtherWriter
 	}
-	e.writer.seal()
 	if err != nil {
 		e.uncommitted = fmt.Errorf("%w: %w", p.wrap(err), core.ErrInvalid)
 	} else {
