@@ -197,6 +197,41 @@ func testCommitLateFlush(t *testing.T, mw framework) {
 	}
 }
 
+// TestCommit_InsideAnother checks an outer Idempotent whose KeepIf stores everything. A
+// response that an inner Commit has not committed is neither stored nor withdrawn. It
+// covers hazard 74.
+func TestCommit_InsideAnother(t *testing.T) { onEachKey(t, testCommitInsideAnother) }
+
+func testCommitInsideAnother(t *testing.T, mw framework) {
+	t.Parallel()
+	s := mw.newSite(t)
+	in, o := savingRuns(t)
+	all := mw.KeepIf(func(httpmw.Kept) bool { return true })
+	outer := func(*gin.Context) (string, error) { return "outer", nil }
+	runs := 0
+	s.POST("/", mw.Idempotent(s.runs(), outer, all), mw.Idempotent(o, mw.AnyCaller()), func(c *gin.Context) {
+		runs++
+		x := in.Begin()
+		c.String(http.StatusCreated, "receipt")
+		if err := mw.commit(c, x); err != nil {
+			t.Error(err)
+		}
+		if runs == 1 {
+			return // the transaction is rolled back
+		}
+		if err := x.Commit(); err != nil {
+			t.Error(err)
+		}
+	})
+	s.pay("k", "/", "{}").problem(t, http.StatusServiceUnavailable)
+	s.pay("k", "/", "other").problem(t, http.StatusUnprocessableEntity)
+	for _, replay := range []bool{false, true} {
+		if got := s.pay("k", "/", "{}"); got.status != http.StatusCreated || got.isReplay() != replay || runs != 2 {
+			t.Errorf("got %d %q after %d runs, replay %v, want 201 after 2 runs", got.status, got.body, runs, got.isReplay())
+		}
+	}
+}
+
 func TestCommit_Refused(t *testing.T) { onEachKey(t, testCommitRefused) }
 
 func testCommitRefused(t *testing.T, mw framework) {

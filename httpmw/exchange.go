@@ -57,9 +57,9 @@ func (x exchange) GiveUp() {
 	x.Set(insideKey, note)
 }
 
-func (x exchange) Refuse(status int) {
+func (x exchange) Refuse(status int, ran bool) {
 	note := x.Inside()
-	note.Refused = status
+	note.Refused, note.Ran = status, ran
 	x.Set(insideKey, note)
 }
 

@@ -79,7 +79,10 @@ func (x *exchange) Next() {
 func (x *exchange) Errors() []error    { return x.notes.errors() }
 func (x *exchange) Inside() guard.Note { return x.notes.inside(x.in.rec) }
 func (x *exchange) GiveUp()            { x.notes.giveUp() }
-func (x *exchange) Refuse(status int)  { x.notes.refuse(status, x.out.recorder()) }
+
+func (x *exchange) Refuse(status int, ran bool) {
+	x.notes.refuse(status, ran, x.out.recorder())
+}
 
 // key returns the key that f finds. If f replaces the body, the request gets the new
 // body.
@@ -165,11 +168,11 @@ func (n *notes) giveUp() {
 	n.left.GaveUp = true
 }
 
-func (n *notes) refuse(status int, to *guard.Recorder) {
+func (n *notes) refuse(status int, ran bool, to *guard.Recorder) {
 	if n == nil {
 		return
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.left.Refused, n.to = status, to
+	n.left.Refused, n.left.Ran, n.to = status, ran, to
 }

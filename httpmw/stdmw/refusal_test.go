@@ -69,3 +69,30 @@ func TestRefusalElsewhere(t *testing.T) {
 		}
 	}
 }
+
+// TestRefusalUnderTwoIdempotents checks that the refusal of a Lock inside two
+// Idempotents leaves the key free for another request in both.
+func TestRefusalUnderTwoIdempotents(t *testing.T) {
+	t.Parallel()
+	l, outer := newRuns(t)
+	_, inner := newRuns(t)
+	held, err := l.TryAcquire(t.Context(), core.Key("mail", "k"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	keep := stdmw.KeepIf(func(stdmw.Kept) bool { return true })
+	var h http.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
+	h = stdmw.Lock(l, "mail", stdmw.Header("Idempotency-Key"))(h)
+	h = stdmw.Idempotent(outer, stdmw.AnyCaller(), keep)(stdmw.Idempotent(inner, stdmw.AnyCaller(), keep)(h))
+	if w := post(h, "k"); w.Code != http.StatusConflict {
+		t.Errorf("got %d, want 409", w.Code)
+	}
+	if err := held.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/another", nil)
+	r.Header.Set("Idempotency-Key", "k")
+	if h.ServeHTTP(w, r); w.Code != http.StatusCreated {
+		t.Errorf("got %d %q, want 201", w.Code, w.Body)
+	}
+}

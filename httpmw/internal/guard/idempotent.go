@@ -57,7 +57,7 @@ func (m *Idempotent) Serve(x Exchange) {
 	call, err := m.call(x)
 	if err != nil {
 		if x.Missed() {
-			refused(x, x.Abort) // the framework responds with 404 or 405
+			refused(x, false, x.Abort) // the framework responds with 404 or 405
 			return
 		}
 		m.misuse.notify(x.Request().Context(), m.locker, cmp.Or(m.callName, operation), err)
@@ -83,7 +83,7 @@ func (m *Idempotent) Serve(x Exchange) {
 		if m.report != nil {
 			m.report(x, p.Err)
 		}
-		m.refuse(x, m.callName, p)
+		refused(x, true, func() { m.refuse(x, m.callName, p) })
 		return
 	default:
 		e.writer.pass() // the response is sent even if it could not be stored
@@ -227,6 +227,9 @@ func (e *execution) late() {
 func (e *execution) flaw(ctx context.Context, before int) error {
 	w, errs, within := e.writer, e.x.Errors(), e.x.Inside()
 	refusal := within.Refused > 0 && within.Refused == w.Status()
+	if refusal {
+		e.x.Refuse(within.Refused, within.Ran) // the next outer Idempotent gets it too
+	}
 	failed := len(errs) > before
 	silent := !w.Written() && (!w.chosen || failed && w.status == http.StatusOK && slices.ContainsFunc(errs[before:], ofContext))
 	// unanswered: the handler failed and wrote no body. An outer middleware then writes
@@ -243,8 +246,7 @@ func (e *execution) flaw(ctx context.Context, before int) error {
 	switch {
 	case w.hijacked && final:
 		return nil
-	case refusal && certain:
-		e.x.Refuse(within.Refused)
+	case refusal && !within.Ran && certain:
 		return errNotReached
 	case silent && (within.GaveUp || over(ctx, e.x)):
 		e.x.GiveUp()

@@ -9,15 +9,17 @@ import (
 type Note struct {
 	GaveUp  bool // a context is done, which explains a missing response
 	Refused int  // the status of the last refusal to the Idempotent's Recorder, or 0
+	Ran     bool // the handler ran before that refusal
 }
 
 // refused calls respond, which refuses the request. It notes the status for an outer
-// Idempotent, unless a handler has begun another response before.
-func refused(x Exchange, respond func()) {
+// Idempotent, unless a handler has begun another response before. ran reports whether
+// the handler has run.
+func refused(x Exchange, ran bool, respond func()) {
 	begun := x.Writer().Written()
 	respond()
 	if !begun {
-		x.Refuse(x.Writer().Status())
+		x.Refuse(x.Writer().Status(), ran)
 	}
 }
 

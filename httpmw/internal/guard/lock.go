@@ -52,7 +52,7 @@ func (m *Lock) Serve(x Exchange) {
 	keys, err := m.find(x)
 	if err != nil {
 		if x.Missed() {
-			refused(x, x.Abort) // the framework responds with 404 or 405
+			refused(x, false, x.Abort) // the framework responds with 404 or 405
 			return
 		}
 		m.misuse.notify(x.Request().Context(), m.locker, m.name, err)

@@ -102,13 +102,13 @@ func (g *Config) fail(x Exchange, name string, p Problem) {
 	ctx := x.Request().Context()
 	if ctx.Err() != nil && context.Cause(ctx) == context.Canceled {
 		x.Abort()
-		refused(x, func() { x.Writer().WriteHeader(statusClientGone) })
+		refused(x, false, func() { x.Writer().WriteHeader(statusClientGone) })
 		return
 	}
 	if p.Status >= http.StatusInternalServerError && p.Type != timeout && p.Type != runTimeout && g.report != nil {
 		g.report(x, p.Err)
 	}
-	refused(x, func() { g.refuse(x, name, p) })
+	refused(x, false, func() { g.refuse(x, name, p) })
 }
 
 // keyProblem returns the problem for the error of a KeyFunc.
