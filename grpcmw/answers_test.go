@@ -22,6 +22,11 @@ func TestNotFinal(t *testing.T)        { t.Parallel(); answers.NotFinal(t, onGRP
 func TestCommit(t *testing.T)          { t.Parallel(); answers.Commit(t, onGRPC) }
 func TestCommit_Refused(t *testing.T)  { t.Parallel(); answers.CommitRefused(t, onGRPC) }
 
+func TestCommit_InsideAnother(t *testing.T) {
+	t.Parallel()
+	answers.CommitInsideAnother(t, onGRPC)
+}
+
 // onGRPC serves h with grpc-go, for the suite of package answers.
 func onGRPC(t *testing.T, h orders.OrdersServer, rules grpcmw.Rules, outer ...answers.Outer) orders.OrdersClient {
 	t.Helper()

@@ -138,7 +138,9 @@ func (m *idempotent) serve(ctx context.Context, c *call, next int) (any, error) 
 		a, err := decodeAnswer(out.Value)
 		return a.reply, err
 	case e.committed && (e.failure == nil || errors.Is(err, core.ErrUnavailable)):
-		return nil, m.refuse(e.outer, uncommitted(c, m.callName, err))
+		refusal := m.refuse(e.outer, uncommitted(c, m.callName, err))
+		refusal.ran = true
+		return nil, refusal
 	case e.ran:
 		return e.reply, e.failure // the response is sent with any err, stored or not
 	case err != nil:
@@ -264,7 +266,8 @@ func (e *execution) withdrawn(ctx context.Context) bool {
 		}
 		return true
 	}
-	return e.failure != nil && errors.As(e.failure, new(*refused)) && !adapter.AttemptAsked(ctx)
+	ours := (*refused)(nil)
+	return errors.As(e.failure, &ours) && !ours.ran && !adapter.AttemptAsked(ctx)
 }
 
 // notDone is an error that once.Withdraw has marked. An outer rule sees the mark, and

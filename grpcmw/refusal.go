@@ -106,6 +106,7 @@ func (r Refusal) Status() *status.Status {
 type refused struct {
 	status *status.Status
 	reason error
+	ran    bool // the handler ran before the refusal
 }
 
 func (e *refused) Error() string              { return e.status.String() }
@@ -114,10 +115,10 @@ func (e *refused) GRPCStatus() *status.Status { return e.status }
 
 // refuse returns the error of the refusal r. It sets a trailer and no header, because
 // grpc-go's own retry policy works only if no header was sent.
-func (g *config) refuse(ctx context.Context, r Refusal) error {
+func (g *config) refuse(ctx context.Context, r Refusal) *refused {
 	if r.Reason == ReasonFailed {
 		if s, ok := statusOf(ctx, r.Err); ok && s.Code() != codes.OK {
-			return &refused{s, r.Err} // the error of a KeyFunc, or of the stream
+			return &refused{status: s, reason: r.Err} // the error of a KeyFunc, or of the stream
 		}
 	}
 	r.pushBack(ctx)
@@ -125,7 +126,7 @@ func (g *config) refuse(ctx context.Context, r Refusal) error {
 	if s.Code() == codes.OK {
 		s = r.Status() // a refusal is never a reply
 	}
-	return &refused{s, r.Err}
+	return &refused{status: s, reason: r.Err}
 }
 
 // statusOf returns the status that is sent for err, the error of a KeyFunc or of the

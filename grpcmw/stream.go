@@ -112,5 +112,5 @@ func (s *stream) lost() error {
 	if !errors.Is(cause, core.ErrLost) && !errors.Is(cause, core.ErrClosed) {
 		return nil // the stream itself reports its end
 	}
-	return &refused{status.New(codes.Aborted, "the lock was lost"), cause}
+	return &refused{status: status.New(codes.Aborted, "the lock was lost"), reason: cause}
 }

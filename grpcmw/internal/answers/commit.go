@@ -69,6 +69,41 @@ func Commit(t *testing.T, serve Serve) {
 	}
 }
 
+// CommitInsideAnother tests an inner reply that is not committed. The outer run was not
+// withdrawn, so the next run is attempt 2.
+func CommitInsideAnother(t *testing.T, serve Serve) {
+	in := saving.New()
+	s := NewShop(t, serve)
+	s.Store = nil
+	s.LockIn(in)
+	runs := 0
+	s.OnPay = func(ctx context.Context, _ *orders.Order) (*orders.Receipt, error) {
+		x, r := in.Begin(), &orders.Receipt{Text: "receipt"}
+		if err := grpcmw.Commit(ctx, x, r); err != nil {
+			return nil, err
+		}
+		if runs++; runs == 1 {
+			return r, nil // the transaction is rolled back
+		}
+		return r, x.Commit()
+	}
+	attempt := 0
+	inner := func(ctx context.Context, _ string, _ any) (string, error) {
+		if runs == 1 {
+			attempt, _ = once.AttemptFromContext(ctx)
+		}
+		return "inner", nil
+	}
+	s.Open(On(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.Runs(), grpcmw.AnyCaller()), grpcmw.Idempotent(s.Runs(), inner)))
+	if r := s.Call("5", IdempotencyKey, "k"); status.Code(r.Err) != codes.Unavailable {
+		t.Errorf("got %v, want %v", r.Err, codes.Unavailable)
+	}
+	s.Call("5", IdempotencyKey, "k").Is(t, "receipt")
+	if attempt != 2 || runs != 2 {
+		t.Errorf("got attempt %d after %d runs, want attempt 2 after 2 runs", attempt, runs)
+	}
+}
+
 // CommitRefused tests replies that cannot be committed.
 func CommitRefused(t *testing.T, serve Serve) {
 	in := saving.New()
