@@ -180,7 +180,7 @@ func (c *channels) subscribe(ctx context.Context, name string, sharded bool) err
 	case <-gone:
 		return errBroke
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return pipeline.Cause(ctx)
 	}
 }
 

@@ -225,7 +225,7 @@ func (s *Store) try(ctx context.Context) error {
 	case <-timer.C:
 		watchErr = errors.New("no wake-up arrived")
 	case <-ctx.Done():
-		watchErr = context.Cause(ctx)
+		watchErr = pipeline.Cause(ctx)
 	}
 	return errors.Join(s.advise(watchErr), s.advise(s.Release(ctx, waits)))
 }

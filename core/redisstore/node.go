@@ -60,7 +60,7 @@ func (s *Store) Node(ctx context.Context) (store.NodeInfo, error) {
 	case d.turn <- struct{}{}:
 		defer func() { <-d.turn }()
 	case <-ctx.Done():
-		return store.NodeInfo{}, s.unanswered(ctx, "node", context.Cause(ctx))
+		return store.NodeInfo{}, s.unanswered(ctx, "node", pipeline.Cause(ctx))
 	}
 	if d.known && d.at >= dials && d.dials.Opened() > 0 && !fresh.Wanted(ctx) {
 		info := d.info

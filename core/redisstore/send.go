@@ -96,7 +96,7 @@ func because(ctx context.Context, err error) error {
 		<-ctx.Done()
 	}
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
-		err = fmt.Errorf("%w (%w)", err, cause)
+		err = fmt.Errorf("%w (%w)", err, pipeline.Cause(ctx))
 	}
 	return brief.Error(err)
 }

@@ -30,7 +30,7 @@ func (s *Store) Watch(ctx context.Context, c store.Claim) (<-chan struct{}, erro
 		return nil, s.unsupported("watch", "wake-ups")
 	}
 	if ctx.Err() != nil {
-		return nil, fmt.Errorf("redisstore: watch: %w: %w", store.ErrUnavailable, context.Cause(ctx))
+		return nil, fmt.Errorf("redisstore: watch: %w: %w", store.ErrUnavailable, pipeline.Cause(ctx))
 	}
 	if err := s.pipeline.Enter(ctx); err != nil {
 		return nil, fmt.Errorf("redisstore: watch: %w: %w", store.ErrUnavailable, brief.Error(err))

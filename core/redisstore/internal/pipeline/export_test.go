@@ -28,6 +28,9 @@ func (p *Pipeline) Enough(n int) { p.server.sender.enough = n }
 // time-outs are as long.
 func (p *Pipeline) Patient() { p.server.sender.limit = time.Minute }
 
+// Down returns the error of the connection if the server is known to be down.
+func (p *Pipeline) Down() error { return p.server.gate.Why() }
+
 // Unused reports whether there are no workers, neither working nor idle ones.
 func (p *Pipeline) Unused() bool {
 	if p.server != nil {

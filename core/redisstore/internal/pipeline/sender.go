@@ -101,7 +101,7 @@ func poolSize(o *redis.Options) int {
 func (s *sender) do(ctx context.Context, c *Call) (Replicated, error) {
 	switch {
 	case ctx.Err() != nil:
-		return Replicated{}, &unsentError{context.Cause(ctx)}
+		return Replicated{}, &unsentError{Cause(ctx)}
 	case c.waitLimit > 0 || c.asking: // the call has its own connection
 		go new(flight).carry(ctx, s, []*Call{c})
 	default:
@@ -172,7 +172,7 @@ func (c *Call) outcome(ctx context.Context) (got Replicated, err error, back boo
 	if reply, err := c.result(errNoReply); err == nil && !c.timed {
 		return Replicated{Reply: reply, Err: errNoReply}, nil, false
 	}
-	return got, context.Cause(ctx), false
+	return got, Cause(ctx), false
 }
 
 // send makes a worker send c. If nothing else is in flight, a caller that cannot leave

@@ -59,7 +59,10 @@ func (v *server) do(ctx context.Context, c *Call) (Replicated, error) {
 	if spare := v.other(err); spare != nil {
 		got, err = spare.do(ctx, c.again())
 	}
-	return got, v.judge(ctx, begun, err)
+	if why := v.judge(ctx, begun, err); why != nil {
+		err = fmt.Errorf("%w: %v", err, why)
+	}
+	return got, err
 }
 
 func (v *server) doAll(ctx context.Context, calls []*Call) []Result {
@@ -73,17 +76,16 @@ func (v *server) doAll(ctx context.Context, calls []*Call) []Result {
 			}
 		}
 	}
-	if judged := v.judge(ctx, begun, err); judged != err {
+	if why := v.judge(ctx, begun, err); why != nil {
 		for i, r := range results {
-			results[i].Err = fmt.Errorf("%w: %v", r.Err, v.gate.Why())
+			results[i].Err = fmt.Errorf("%w: %v", r.Err, why)
 		}
 	}
 	return results
 }
 
-// judge records the outcome of a call, and returns its error. A call can end while the
-// client is still dialing. Its error then lacks the error of the connection, and judge
-// adds that error.
+// judge records the outcome of a call. A call can end while the client is still dialing.
+// Its error then lacks the error of the connection, which judge returns.
 func (v *server) judge(ctx context.Context, begun outage.Mark, err error) error {
 	switch {
 	case answers(err):
@@ -95,13 +97,13 @@ func (v *server) judge(ctx context.Context, begun outage.Mark, err error) error 
 		v.gate.Failed(begun, err)
 	default:
 		if why := v.gate.Doubt(ctx, begun); why != nil {
-			return fmt.Errorf("%w: %v", err, why)
+			return why
 		}
 		if late(ctx, err) {
 			v.refresh()
 		}
 	}
-	return err
+	return nil
 }
 
 // probe sends a PING on a separate connection.
