@@ -59,11 +59,11 @@ func (s *Store) releaseUnseen(ctx context.Context, c *store.Claim, token uint64,
 	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), pipeline.Limit)
 	begun := *c
 	begun.Record, begun.Undo, begun.Last = nil, true, token // the release must not save the record
-	_, _, err := calls.Detached(ctx, func() (struct{}, error) {
+	_, left, err := calls.Detached(ctx, func() (struct{}, error) {
 		defer cancel()
 		return struct{}{}, s.Release(back, begun)
 	})
-	if err == nil || errors.Is(err, store.ErrLost) {
+	if !left && (err == nil || errors.Is(err, store.ErrLost)) {
 		return fmt.Errorf("redisstore: acquire: %w: %w", store.ErrUnavailable, short)
 	}
 	// The release can still arrive, and would release a new grant of the same claim. So

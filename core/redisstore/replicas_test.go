@@ -189,6 +189,20 @@ func TestReplicas(t *testing.T) {
 					t.Errorf("%s is sent while the release may still arrive", got)
 				}
 			})
+			t.Run("caller is lost during release", func(t *testing.T) { // hazard 18
+				replica.Pause()
+				defer replica.Resume()
+				c := claimed()
+				held := r.proxy.Inject(testserver.Match{Script: "release", Arg: c.Lease}, testserver.HoldRequest)
+				defer held.Deliver()
+				err := whenFired(t, held, 0, func(ctx context.Context) error {
+					_, err := hasty.Acquire(ctx, c)
+					return err
+				})
+				unknown(t, "acquire", err)
+				_, err = hasty.Acquire(t.Context(), c)
+				unknown(t, "acquire again", err)
+			})
 			t.Run("caller leaves a hanging replica", func(t *testing.T) {
 				replica.Pause()
 				defer replica.Resume()
