@@ -161,6 +161,9 @@
 // with store.ErrUnavailable and the error of the connection. Extend and Release are
 // always sent.
 //
+// A hook of the client can dial another address than the separate connection. So, if
+// probes have failed for four seconds, a probe uses the client itself from time to time.
+//
 // If connections were refused, the first acquire is granted as soon as the server is
 // back. The client's pool may still refuse to connect for up to a second, but calls
 // then use a separate client of the Store. If the server did not answer, the Store

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"github.com/lockkit/lockkit/core/internal/calls"
 	"github.com/lockkit/lockkit/core/internal/outage"
 )
 
@@ -25,6 +26,8 @@ type server struct {
 	named  bool          // the address can lead to another server later; false in a Cluster
 	used   atomic.Int64  // in a Cluster, the last use in nanoseconds of Unix time
 	dials  Dials         // of second clients
+	detour time.Time     // the time of the next probe through client; zero if none is due
+	asking atomic.Bool   // a probe through client has not returned
 
 	mu        sync.Mutex
 	spare     *sender   // on the connections of the probe that ended an outage; usually nil
@@ -106,8 +109,20 @@ func (v *server) judge(ctx context.Context, begun outage.Mark, err error) error 
 	return nil
 }
 
-// probe sends a PING on a separate connection.
+// detourAfter is the time after a failed probe in which no probe uses the user's client.
+// Each failed dial of that client can delay the user's own calls after the outage.
+const detourAfter = 2 * Limit
+
+// probe sends a PING on a separate connection. While such PINGs fail, it sometimes sends
+// PINGs through the user's client instead.
 func (v *server) probe(ctx context.Context) error {
+	if !v.detour.IsZero() && time.Now().After(v.detour) && v.gate.Why() != nil {
+		v.detour = time.Time{}
+		if v.reached(ctx) {
+			return nil
+		}
+		return v.gate.Why()
+	}
 	o := *v.client.Options()
 	// A pool of 1 continues to dial.
 	o.PoolSize, o.MinIdleConns, o.MaxIdleConns = max(o.PoolSize, 2), 0, 1
@@ -126,6 +141,7 @@ func (v *server) probe(ctx context.Context) error {
 		return struct{}{}, client.Process(ctx, single{redis.NewCmd(ctx, "ping")})
 	})
 	if answers(err) && v.gate.Why() != nil {
+		v.detour = time.Time{}
 		v.lend(newSender(client), o.DialTimeout+Limit)
 		return nil
 	}
@@ -133,7 +149,28 @@ func (v *server) probe(ctx context.Context) error {
 	if answers(err) {
 		return nil
 	}
+	if v.detour.IsZero() {
+		v.detour = time.Now().Add(detourAfter)
+	}
 	return err
+}
+
+// reached reports whether the server answers PINGs over both pools of the user's client.
+// Only that client has the user's dial hooks, which can lead to another address.
+func (v *server) reached(ctx context.Context) bool {
+	if !v.asking.CompareAndSwap(false, true) {
+		return false
+	}
+	client := v.client
+	_, _, err := calls.Detached(ctx, func() (struct{}, error) {
+		defer v.asking.Store(false)
+		err := ask(ctx, client, false, "ping")
+		if answers(err) {
+			err = ask(ctx, client, true, "ping")
+		}
+		return struct{}{}, err
+	})
+	return answers(err)
 }
 
 // greeting is a hook that closes a connection if the server has too many clients, with

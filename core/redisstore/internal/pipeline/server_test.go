@@ -3,6 +3,7 @@ package pipeline_test
 import (
 	"context"
 	"errors"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -42,6 +43,55 @@ func TestOptionalCalls_ServerDown(t *testing.T) {
 		_, err := p.Do(t.Context(), p.SetNX([]byte(newKey()), []byte("value"), 1000).Optional())
 		return err == nil
 	})
+}
+
+// reroute is a hook that connects to addr, whatever the address of the client.
+type reroute struct {
+	*pipeline.Dials
+	addr string
+}
+
+func (r reroute) DialHook(redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, r.addr)
+	}
+}
+
+// TestOptionalCalls_DialHook reaches the server only through a hook of the user's client.
+// After an outage the server must not be refused forever.
+func TestOptionalCalls_DialHook(t *testing.T) {
+	t.Parallel()
+	for way, addr := range map[string]string{"refused": "127.0.0.1:1", "silent": silent(t)} {
+		t.Run(way+" address of client", func(t *testing.T) {
+			t.Parallel()
+			server := testserver.StartRedis(t)
+			client := testclient.Redis(t, addr)
+			client.AddHook(reroute{addr: server.Addr})
+			p := newPipeline(t, client)
+			call := func() error {
+				_, err := p.Do(t.Context(), p.SetNX([]byte(newKey()), []byte("value"), 1000).Optional())
+				return err
+			}
+			if err := call(); err != nil {
+				t.Fatal(err)
+			}
+			server.Kill()
+			testserver.Eventually(t, time.Minute, "the server is known to be down", func() bool { return call() != nil && p.Down() != nil })
+			server.Restart()
+			testserver.Eventually(t, time.Minute, "a call is answered", func() bool { return call() == nil })
+		})
+	}
+}
+
+// silent returns the address of a listener that accepts connections and sends nothing.
+func silent(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l.Addr().String()
 }
 
 // TestOptionalCalls_MasterDown calls the masters by turns, and each one rarely. A call
