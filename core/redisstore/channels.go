@@ -27,7 +27,8 @@ type channels struct {
 
 	send sync.Mutex // serializes sending
 	mu   sync.Mutex // guards the next fields
-	conn *redis.PubSub
+	of   *hub.Listener[watched]
+	conn *redis.PubSub // of the Listener
 	gone chan struct{} // closed when conn cannot be used any more
 	on   map[string]*channel
 	left map[string]int // by channel: the unsubscribe replies that are still expected
@@ -70,7 +71,6 @@ func (s *Store) channelsFor(ctx context.Context, key string) (*channels, error) 
 	case c == nil:
 		c = new(channels)
 		c.hub = hub.New(func(ctx context.Context, l *hub.Listener[watched]) error {
-			defer c.end()
 			if master := c.client.Load(); master != nil {
 				return s.listenAt(ctx, l, master, c)
 			}
@@ -115,9 +115,8 @@ func (s *Store) watchChannel(ctx context.Context, c *store.Claim) (<-chan struct
 		return nil, err
 	}
 	watching, stop := context.WithCancel(ctx)
-	end, _ := bounded.Deadline()
 	name := s.channelOf(c.Key)
-	ch, err := all.hub.Watch(watching, name, time.Until(end), pipeline.ErrNoAnswer)
+	ch, err := all.hub.Watch(watching, name, pipeline.Limit, pipeline.ErrNoAnswer)
 	if err == nil {
 		err = all.subscribe(bounded, name, s.cluster != nil && !s.split(c.Key))
 	}
@@ -129,18 +128,27 @@ func (s *Store) watchChannel(ctx context.Context, c *store.Claim) (<-chan struct
 	return ch, nil
 }
 
-// begin prepares for a new connection, before the connection is live.
-func (c *channels) begin(conn *redis.PubSub) {
+// begin prepares for the new connection of l, before the connection is live. The last
+// connection cannot be used any more, but may still be about to end.
+func (c *channels) begin(l *hub.Listener[watched], conn *redis.PubSub) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.stop()
 	c.plain.Store(false)
-	c.conn, c.gone, c.on, c.left = conn, make(chan struct{}), make(map[string]*channel), make(map[string]int)
+	c.of, c.conn, c.gone, c.on, c.left = l, conn, make(chan struct{}), make(map[string]*channel), make(map[string]int)
 }
 
-// end marks the connection as unusable.
-func (c *channels) end() {
+// end marks the connection as unusable, unless another connection has begun.
+func (c *channels) end(conn *redis.PubSub) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.conn == conn {
+		c.stop()
+	}
+}
+
+// stop makes the subscribe calls on the connection return. The caller holds mu.
+func (c *channels) stop() {
 	if c.gone != nil {
 		close(c.gone)
 		c.gone = nil
@@ -153,7 +161,7 @@ var errBroke = errors.New("the subscription broke")
 // If the channel is sharded, it also subscribes to the sharded messages.
 func (c *channels) subscribe(ctx context.Context, name string, sharded bool) error {
 	c.mu.Lock()
-	conn, gone := c.conn, c.gone
+	l, conn, gone := c.of, c.conn, c.gone
 	if gone == nil {
 		c.mu.Unlock()
 		return errBroke
@@ -169,7 +177,7 @@ func (c *channels) subscribe(ctx context.Context, name string, sharded bool) err
 	}
 	on.used = time.Now()
 	c.mu.Unlock()
-	if fresh && !c.hub.Go(func() { c.join(conn, name, on.sharded) }) {
+	if fresh && !c.hub.Go(func() { c.join(l, conn, name, on.sharded) }) {
 		return hub.ErrClosed
 	}
 	select {
@@ -185,7 +193,7 @@ func (c *channels) subscribe(ctx context.Context, name string, sharded bool) err
 }
 
 // join sends the SUBSCRIBE for a new channel. No caller can cancel join.
-func (c *channels) join(conn *redis.PubSub, name string, sharded bool) {
+func (c *channels) join(l *hub.Listener[watched], conn *redis.PubSub, name string, sharded bool) {
 	c.send.Lock()
 	defer c.send.Unlock()
 	ctx, cancel := pipeline.Bounded(context.Background())
@@ -195,7 +203,7 @@ func (c *channels) join(conn *redis.PubSub, name string, sharded bool) {
 		err = conn.SSubscribe(ctx, name)
 	}
 	if err != nil {
-		c.hub.End(err) // the server may have received the commands
+		l.End(err) // the server may have received the commands
 	}
 }
 
