@@ -61,6 +61,16 @@ func TestRefusals(t *testing.T) {
 		t.Parallel()
 		check(t, newStore(t, testclient.Redis(t, testserver.StartRedis(t, "--requirepass", "secret").Addr)), "NOAUTH")
 	})
+	for text, edit := range map[string]func(*redis.Options){
+		"WRONGPASS":                func(o *redis.Options) { o.Password = "guessed" },
+		"DB index is out of range": func(o *redis.Options) { o.Password, o.DB = "secret", 99 },
+	} {
+		t.Run(text+" from connecting", func(t *testing.T) {
+			t.Parallel()
+			server := testserver.StartRedis(t, "--requirepass", "secret")
+			check(t, newStore(t, testclient.Redis(t, server.Addr, edit)), text)
+		})
+	}
 	t.Run("a server with too many clients", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t)

@@ -152,10 +152,19 @@ func (f *flight) send(ctx context.Context, client redis.UniversalClient, cmds []
 		_ = f.pipe.BatchProcess(ctx, cmds...)
 		_, f.err = f.pipe.Exec(ctx)
 	}
+	if f.failed() != nil {
+		return
+	}
+	reply := f.err
 	for _, c := range f.calls {
-		if f.failed() == nil && c.Cmd.Val() == nil && c.Cmd.Err() == nil {
-			f.err = errNoReply // a hook has given up without an error
+		if c.Cmd.Val() != nil || c.Cmd.Err() != nil {
+			continue
 		}
+		// The reply is the server's reply to connecting, or a hook has given up.
+		if reply != nil && c.payload.end() {
+			c.SetErr(reply)
+		}
+		f.err = errNoReply
 	}
 }
 
