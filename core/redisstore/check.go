@@ -100,10 +100,10 @@ const probes = 4
 
 // several returns a fault if a new connection leads to a server with another run ID.
 func several(ctx context.Context, client *redis.Client, id string) []string {
-	options := *client.Options()
+	options := pipeline.SecondOptions(client)
 	options.PoolSize, options.MinIdleConns = 1, 0
 	for range probes {
-		other := redis.NewClient(&options)
+		other := redis.NewClient(options)
 		text, err := other.Info(ctx, "server").Result()
 		_ = other.Close()
 		if now := fields(text)["run_id"]; err == nil && now != id {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -146,6 +147,25 @@ func TestCheck(t *testing.T) {
 		// without listeners.
 		if err := newStore(t, client, redisstore.WithProxy()).Check(t.Context()); err != nil && strings.Contains(err.Error(), "lead to") {
 			t.Errorf("with WithProxy: got %v, want nothing of that", err)
+		}
+	})
+	// The race detector would find options that Check shares with the client.
+	t.Run("client that is connecting", func(t *testing.T) {
+		t.Parallel()
+		server := testserver.StartRedis(t, fit...)
+		for range 5 {
+			s := newStore(t, testclient.Redis(t, server.Addr))
+			var wg sync.WaitGroup
+			for range 10 {
+				wg.Go(func() {
+					ctx, cancel := context.WithTimeout(t.Context(), soon)
+					defer cancel()
+					if err := s.Check(ctx); err != nil {
+						t.Errorf("got %v, want none", err)
+					}
+				})
+			}
+			wg.Wait()
 		}
 	})
 	t.Run("dead or silent server", func(t *testing.T) {

@@ -123,19 +123,11 @@ func (v *server) probe(ctx context.Context) error {
 		}
 		return v.gate.Why()
 	}
-	o := *v.client.Options()
+	o := SecondOptions(v.client)
 	// A pool of 1 continues to dial.
 	o.PoolSize, o.MinIdleConns, o.MaxIdleConns = max(o.PoolSize, 2), 0, 1
 	o.DialerRetries, o.MaxRetries, o.ContextTimeoutEnabled = 1, -1, true
-	// The probe has a configuration of its own, because a client writes to its
-	// configuration while it connects. Notifications are off, because Close would wait
-	// for their handshake. With them, a new client would also resolve the server's name
-	// to determine the kind of its endpoint, for up to two seconds.
-	o.MaintNotificationsConfig = &maintnotifications.Config{
-		Mode: maintnotifications.ModeDisabled, EndpointType: maintnotifications.EndpointTypeNone,
-	}
-	o.PushNotificationProcessor = nil
-	client := redis.NewClient(&o)
+	client := redis.NewClient(o)
 	client.AddHook(greeting{&v.dials})
 	_, err := Detached(ctx, func() (struct{}, error) {
 		return struct{}{}, client.Process(ctx, single{redis.NewCmd(ctx, "ping")})
@@ -153,6 +145,20 @@ func (v *server) probe(ctx context.Context) error {
 		v.detour = time.Now().Add(detourAfter)
 	}
 	return err
+}
+
+// SecondOptions returns the options for a second client of the server of client. They
+// have a configuration of notifications of their own, because a client writes to its
+// configuration while it connects. Notifications are off, because Close would wait for
+// their handshake. With them, a new client would also resolve the server's name to
+// determine the kind of its endpoint, for up to two seconds.
+func SecondOptions(client *redis.Client) *redis.Options {
+	o := *client.Options()
+	o.MaintNotificationsConfig = &maintnotifications.Config{
+		Mode: maintnotifications.ModeDisabled, EndpointType: maintnotifications.EndpointTypeNone,
+	}
+	o.PushNotificationProcessor = nil
+	return &o
 }
 
 // reached reports whether the server answers PINGs over both pools of the user's client.
