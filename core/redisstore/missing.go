@@ -50,7 +50,8 @@ func (s *Store) lacks(ctx context.Context) string {
 			return nil
 		})
 		for _, cmd := range cmds {
-			if isReply(cmd.Err(), "NOPERM") {
+			// A user may be limited to other keys and channels.
+			if isReply(cmd.Err(), "NOPERM") && strings.Contains(cmd.Err().Error(), "permissions to run the") {
 				names = append(names, "+"+cmd.Name())
 			}
 		}

@@ -283,6 +283,21 @@ var halves = []struct {
 	}},
 }
 
+// TestLook_NamesOfLocksAlone reads a lock of Redisson as a user that may use the names of
+// some locks alone. The error names no right to a command that the user may run.
+func TestLook_NamesOfLocksAlone(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	as := login(t, server, "orders", "resetkeys", "~orders:*", "+@all", "-hlen")
+	s := newStore(t, testclient.Redis(t, server.Addr, as), redisstore.WithRedisson())
+	_, err := s.Look(t.Context(), "orders:1")
+	wantIs(t, "look", err, store.ErrUnavailable)
+	// Servers since 7.2 name the command themselves.
+	if text := err.Error(); strings.Contains(text, "lacks") && !strings.Contains(text, "the user lacks +hlen: ") {
+		t.Errorf("got %v, want +hlen as the only missing right", err)
+	}
+}
+
 func revoking(t *testing.T, full, s *redisstore.Store, c store.Claim, keep time.Duration) func() error {
 	t.Helper()
 	acquire(t, full, c)
