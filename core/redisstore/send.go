@@ -88,12 +88,18 @@ func (s *Store) unanswered(ctx context.Context, op string, err error) error {
 	return fmt.Errorf("redisstore: %s: %w: %w", op, store.ErrUnavailable, because(ctx, err))
 }
 
+// doneGrace is the maximum time to wait for a context that is done after its deadline.
+const doneGrace = 100 * time.Millisecond
+
 // because adds the cause to err if ctx is done, and shortens long texts.
 func because(ctx context.Context, err error) error {
 	if end, ok := ctx.Deadline(); ok && !time.Now().Before(end) {
 		// The socket has the same deadline, and its time-out can come slightly before
-		// ctx is done.
-		<-ctx.Done()
+		// ctx is done. The contexts of some callers are never done.
+		select {
+		case <-ctx.Done():
+		case <-time.After(doneGrace):
+		}
 	}
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
 		err = fmt.Errorf("%w (%w)", err, pipeline.Cause(ctx))

@@ -90,6 +90,29 @@ func TestCaller_Leaves(t *testing.T) {
 	}
 }
 
+// endless is a context that is never done, although its deadline has passed.
+type endless struct{ context.Context }
+
+func (endless) Deadline() (time.Time, bool) { return time.Now().Add(-time.Second), true }
+
+// TestFailedCall_EndlessContext checks that a failed call returns although its context is
+// never done.
+func TestFailedCall_EndlessContext(t *testing.T) {
+	t.Parallel()
+	client := testclient.Redis(t, testserver.StartRedis(t).Addr)
+	no := errors.New("not today")
+	client.AddHook(hook{before: no})
+	s := newStore(t, client)
+	failed := make(chan error, 1)
+	go func() { failed <- s.Release(endless{context.Background()}, claimed()) }()
+	select {
+	case err := <-failed:
+		wantIs(t, "release", err, no)
+	case <-time.After(soon):
+		t.Error("got no return, want an error")
+	}
+}
+
 // TestAbandonedCall_SendsNothing checks that a call whose caller has left is not sent
 // later, when a connection becomes free.
 func TestAbandonedCall_SendsNothing(t *testing.T) {
