@@ -32,9 +32,10 @@ const (
 	mysqlNewest = "/*M!110602 SET STATEMENT innodb_snapshot_isolation=0 FOR */ "
 	// mysqlAlone is true if the session commits each statement and reads only committed
 	// rows. An uncommitted answer of a Commit can still be rolled back. Only MariaDB can
-	// also check that no transaction is open.
+	// also check that no transaction is open. The variable timestamp of a session can set
+	// NOW, but not SYSDATE, which is the time of its own evaluation.
 	mysqlAlone = "@@autocommit=1/*M! AND @@in_transaction=0 AND @@tx_isolation<>'READ-UNCOMMITTED'*/" +
-		"/*!80000 AND @@transaction_isolation<>'READ-UNCOMMITTED'*/"
+		"/*!80000 AND @@transaction_isolation<>'READ-UNCOMMITTED'*/ AND SYSDATE(6) BETWEEN NOW(6) AND NOW(6)+INTERVAL 1 SECOND"
 	mysqlHeld = "state IS NULL AND written<=" + mysqlNow + " AND until>" + mysqlNow
 	// mysqlFree is correct only before the columns written and until are assigned.
 	mysqlFree = "lockkit_locks.state IS NULL AND lockkit_locks.written<=" + mysqlNow + " AND lockkit_locks.until<=" + mysqlNow
@@ -87,6 +88,10 @@ func (MySQL) SetVersion(v int) Statement {
 func (MySQL) Probes() []Probe {
 	return []Probe{
 		{"@@autocommit=0", "autocommit is off, no lock would be committed: set autocommit=1 in the DSN"},
+		{
+			"SLEEP(0.001)=0 AND SYSDATE(6)=NOW(6)",
+			"SYSDATE is NOW, so a session with a time of its own would not be noticed: start the server without sysdate_is_now",
+		},
 		{"@@global.read_only<>0", "the server is read-only, perhaps a replica: connect to the primary"},
 		{"@@global.innodb_flush_log_at_trx_commit<>1", "a crash can forget locks: set innodb_flush_log_at_trx_commit=1"},
 		// With a binary log, InnoDB does not flush the last phase of a commit. After a

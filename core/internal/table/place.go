@@ -143,9 +143,10 @@ func (p *Place) note(id string, current bool) {
 }
 
 var (
-	// ErrOpen is the error of a session that does not commit each statement.
-	ErrOpen = errors.New("the session has autocommit off, an open transaction, or the isolation level READ-UNCOMMITTED: set autocommit=1 in the DSN, " +
-		"and give the locks a *sql.DB of their own")
+	// ErrOpen is the error of a session that does not commit each statement, or that has
+	// a time of its own.
+	ErrOpen = errors.New("the session has autocommit off, an open transaction, the isolation level READ-UNCOMMITTED, or a set timestamp: " +
+		"set autocommit=1 and no timestamp in the DSN, and give the locks a *sql.DB of their own")
 	// ErrHidden is the error of tables without a version, or with a version that the
 	// user cannot see.
 	ErrHidden = errors.New("the table of the version is empty, call Migrate")

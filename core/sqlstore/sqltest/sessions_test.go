@@ -190,6 +190,24 @@ func TestMariaDB_ReadUncommitted(t *testing.T) {
 	unchanged(t, p, sound, held, "READ-UNCOMMITTED")
 }
 
+// TestMariaDB_Timestamp checks that a session with a time of its own is refused. By
+// such a time a hold could expire early.
+func TestMariaDB_Timestamp(t *testing.T) {
+	t.Parallel()
+	for name, off := range map[string]time.Duration{"ahead": time.Hour, "behind": -time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := onMariaDB(t)
+			sound, _ := d.place(t)
+			d.dsn += fmt.Sprint("&timestamp=", time.Now().Add(off).Unix())
+			p := rows.New(d.open(t), d.dialect.Dialect)
+			held := claim("held", long)
+			take(t, sound, held)
+			unchanged(t, p, sound, held, "timestamp")
+		})
+	}
+}
+
 // TestOpenTransaction checks that a connection on which the caller's code has left a
 // transaction open changes nothing.
 func TestOpenTransaction(t *testing.T) {
