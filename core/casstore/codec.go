@@ -267,15 +267,28 @@ func moved(written int64, now time.Time) func(us int64) time.Time {
 	return func(us int64) time.Time { return time.UnixMicro(us - back) }
 }
 
+// nowOf returns the time by which the rule decides on e. This is e.Now, or the time of
+// the write of e if that is later by less than callLimit. A place can fix its time
+// before it reads e. So a small difference does not show that the clock was set back.
+func nowOf(e Entry) time.Time {
+	if written := writtenAt(e); written.After(e.Now) && written.Before(e.Now.Add(callLimit)) {
+		return written
+	}
+	return time.UnixMicro(e.Now.UnixMicro())
+}
+
 // wasSetBack reports whether the clock was set back since e was written. The times that
 // decode has set back must then be saved. Otherwise each later decode would set them
 // back further, and they would never be reached.
-func wasSetBack(e Entry) bool {
-	if e.State == nil {
-		return e.Version != 0 && e.Alone.Written.After(e.Now)
-	}
+func wasSetBack(e Entry) bool { return e.Version != 0 && writtenAt(e).After(e.Now) }
+
+// writtenAt returns the time of the write of e, or the zero time if it is unknown.
+func writtenAt(e Entry) time.Time {
 	var text struct{ Written int64 }
-	return json.Unmarshal(e.State, &text) == nil && text.Written > e.Now.UnixMicro()
+	if e.State == nil || !e.Alone.Written.IsZero() || json.Unmarshal(e.State, &text) != nil {
+		return e.Alone.Written
+	}
+	return time.UnixMicro(text.Written)
 }
 
 // same reports whether a and b contain the same state, ignoring Alone.Written.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/lockkit/lockkit/core/store"
 )
@@ -39,20 +38,20 @@ func Commit(ctx context.Context, s *Store, tx Place, c store.Claim) error {
 	if err != nil {
 		return s.failed(op, err)
 	}
-	now := time.UnixMicro(old.Now.UnixMicro())
-	old.Now = now
-	state, err := s.read(old, Want{})
+	at := old
+	at.Now = nowOf(old)
+	state, err := s.read(at, Want{})
 	if err != nil {
 		return fmt.Errorf("%s: %s: %w: %w", s.name, op, store.ErrUnsupported, err)
 	}
 	sum, value := *c.Record, c.Record.Value
 	sum.Value = digest(value)
 	c.Record = &sum
-	wake, err := state.Commit(now, c)
+	wake, err := state.Commit(at.Now, c)
 	if err != nil {
 		return s.failed(op, err)
 	}
-	e := encode(state, now, s.usual != nil)
+	e := encode(state, at.Now, s.usual != nil)
 	e.Version, e.Wake, e.Value = version(), wake, value
 	won, err := tx.Save(ctx, c.Key, old, e)
 	if err == nil && !won {

@@ -709,6 +709,49 @@ func TestClockSetBack_Refused(t *testing.T) {
 	}
 }
 
+// early is a place whose Load returns an entry that was written after the time of the
+// Load. A database can fix the time of a statement before the statement reads.
+type early struct {
+	casstore.Place
+	by time.Duration
+}
+
+func (l early) Load(ctx context.Context, key string, w casstore.Want) (casstore.Entry, error) {
+	e, err := l.Place.Load(ctx, key, w)
+	e.Now = e.Now.Add(-l.by)
+	return e, err
+}
+
+// TestLoad_BeforeTheWrite checks that a hold is not shortened by a waiter whose Load
+// has an earlier time than the entry.
+func TestLoad_BeforeTheWrite(t *testing.T) {
+	t.Parallel()
+	for name, weight := range map[string]int64{"usual": store.All, "shared": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				m := newMemory()
+				for _, p := range []casstore.Place{m, bare{m}} {
+					s := newStore(t, p)
+					held := claim(fmt.Sprintf("%T", p))
+					held.Weight, held.TTL = weight, 3*time.Second
+					acquire(t, s, held)
+					waiter := claim(held.Key)
+					waiter.Wait = true
+					busy(t, newStore(t, early{p, 800 * time.Millisecond}), waiter)
+					if m.entry(held.Key).State == nil {
+						t.Error("got no waiter in the entry, want one")
+					}
+					time.Sleep(2900 * time.Millisecond)
+					busy(t, s, claim(held.Key))
+					time.Sleep(100 * time.Millisecond)
+					acquire(t, s, waiter)
+				}
+			})
+		})
+	}
+}
+
 // TestOutage checks that a Store detects that its place is down. It then refuses
 // acquires and still sends releases, and it acquires again after the outage.
 func TestOutage(t *testing.T) {

@@ -37,7 +37,7 @@ func (s *Store) Look(ctx context.Context, key string) (store.State, error) {
 }
 
 func look(key string, e Entry) (store.State, error) {
-	e.Now = time.UnixMicro(e.Now.UnixMicro())
+	e.Now = nowOf(e)
 	state, err := decode(e)
 	if err != nil {
 		return store.State{}, err

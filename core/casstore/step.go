@@ -78,16 +78,16 @@ func (s *Store) step(ctx context.Context, op string, m move) error {
 			return nil // the write was sent twice, and its first copy has won
 		}
 		m.sent, m.wrote = false, 0
-		now := time.UnixMicro(old.Now.UnixMicro())
-		old.Now = now
-		state, err := s.read(old, m.want)
+		at := old
+		at.Now = nowOf(old)
+		state, err := s.read(at, m.want)
 		if err != nil {
 			return fmt.Errorf("%s: %s: %w: %w", s.name, op, store.ErrUnsupported, err)
 		}
-		before, sum := encode(state, now, s.usual != nil), sumOf(state)
-		r := m.apply(state, old)
-		e := encode(state, now, s.usual != nil)
-		if !r.save && same(before, e) && !wasSetBack(old) {
+		before, sum := encode(state, at.Now, s.usual != nil), sumOf(state)
+		r := m.apply(state, at)
+		e := encode(state, at.Now, s.usual != nil)
+		if !r.save && same(before, e) && !wasSetBack(at) {
 			if !r.current || m.want.Current {
 				return nil
 			}

@@ -41,7 +41,8 @@
 // grant. Before a row is deleted, its token is stored in lockkit.version, and a new row
 // continues from there. So tokens grow even if rows are deleted, the clock is set back,
 // or an older backup is restored. Setting the clock back does not prolong holds. A hold
-// then lasts for the time that was left when its row was last written.
+// then lasts for the time that was left when its row was last written, and at most two
+// seconds more.
 //
 // CheckToken compares tokens in the transaction that changes the data. It refuses a
 // token after a newer token was used for the same resource.

@@ -21,7 +21,8 @@
 // and drivers other than go-sql-driver/mysql on MySQL.
 //
 // A Store uses the time of the database. If the database's clock is set back, a hold
-// lasts at most for the time that was left at the last write of its row.
+// lasts at most for the time that was left at the last write of its row, and two
+// seconds more.
 //
 // # Waiting
 //
