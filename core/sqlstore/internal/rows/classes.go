@@ -263,14 +263,8 @@ func fieldOf(err error, name string) reflect.Value {
 }
 
 // isCareful reports whether a driver returns driver.ErrBadConn only if nothing was sent,
-// as database/sql/driver demands. lib/pq also returns it if a reply was cut off.
-func isCareful(driver any) bool {
-	switch packageOf(driver) {
-	case "github.com/go-sql-driver/mysql", "github.com/jackc/pgx/v4/stdlib", "github.com/jackc/pgx/v5/stdlib":
-		return true
-	}
-	return false
-}
+// as database/sql/driver demands. lib/pq and pgx also return it if a reply was cut off.
+func isCareful(driver any) bool { return packageOf(driver) == "github.com/go-sql-driver/mysql" }
 
 // isQuiet reports whether a driver is known not to ping an idle connection that leaves
 // the pool.

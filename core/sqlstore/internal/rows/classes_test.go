@@ -2,6 +2,7 @@ package rows
 
 import (
 	"context"
+	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"fmt"
@@ -9,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/lockkit/lockkit/core/casstore"
 	"github.com/lockkit/lockkit/core/internal/dialect"
@@ -215,6 +218,19 @@ func TestBadConnection(t *testing.T) {
 	_, err := newFake(t, answer{err: driver.ErrBadConn}).Load(t.Context(), key, casstore.Want{})
 	if !errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("a read: got %v, want %v", err, store.ErrUnavailable)
+	}
+}
+
+// TestBadConnection_Pgx checks that driver.ErrBadConn of pgx is an unknown outcome. Some
+// versions of pgx also return it for a reply that was cut off.
+func TestBadConnection_Pgx(t *testing.T) {
+	t.Parallel()
+	f := &fake{answers: []answer{{err: driver.ErrBadConn}, {err: errDial}}, as: stdlib.GetDefaultDriver()}
+	db := sql.OpenDB(f)
+	t.Cleanup(func() { _ = db.Close() })
+	_, err := New(db, dialect.PostgreSQL{}).Change(t.Context(), dialect.Statement{Text: "UPDATE"})
+	if err == nil || errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("got %v, want an unknown outcome", err)
 	}
 }
 

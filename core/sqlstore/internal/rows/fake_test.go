@@ -41,6 +41,7 @@ type fake struct {
 	stale func(ctx context.Context) error
 	// lost makes each statement on an old connection fail, before it is sent.
 	lost bool
+	as   driver.Driver // the driver of the pool; nil: the fake
 }
 
 func newFake(t *testing.T, answers ...answer) *Place {
@@ -82,7 +83,12 @@ func (f *fake) Connect(ctx context.Context) (driver.Conn, error) {
 	return connection{f, f.dial == nil}, nil
 }
 
-func (f *fake) Driver() driver.Driver { return f }
+func (f *fake) Driver() driver.Driver {
+	if f.as != nil {
+		return f.as
+	}
+	return f
+}
 
 func (f *fake) Open(string) (driver.Conn, error) { return connection{f, true}, nil }
 
