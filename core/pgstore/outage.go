@@ -16,9 +16,15 @@ var (
 // Probe implements casstore.Prober on a connection outside the pool, because all
 // connections of the pool may be in use or lead to another server.
 func (p *place) Probe(ctx context.Context) error {
-	conn, err := connectAs(ctx, p.pool.Config())
+	config := p.pool.Config()
+	conn, err := connectAs(ctx, config)
 	if err == nil {
 		defer conn.Close(ctx)
+		if config.AfterConnect != nil { // it can make the session writable
+			err = config.AfterConnect(ctx, conn)
+		}
+	}
+	if err == nil {
 		err = p.writable(ctx, conn.PgConn())
 	}
 	if c, ok := classOf(err); ok && c.unchanged && !c.away {

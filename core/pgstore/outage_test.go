@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lockkit/lockkit/core"
@@ -109,5 +110,31 @@ func TestOutage(t *testing.T) {
 		}
 		conn.Release()
 		acquire(t, s, claimed())
+	})
+}
+
+// TestOutage_ReadOnlyByDefault checks that a failed call does not close a Store whose
+// sessions can write only because of AfterConnect.
+func TestOutage_ReadOnlyByDefault(t *testing.T) {
+	t.Parallel()
+	server := database(t)
+	pool := testclient.Postgres(t, server.URL("pool_max_conns=1"), func(p *pgxpool.Config) {
+		p.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on"
+		p.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+			_, err := conn.Exec(ctx, "SET default_transaction_read_only=off")
+			return err
+		}
+	})
+	s := newStore(t, pool)
+	conn, err := pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	wantIs(t, "acquire from a full pool", second(s.Acquire(ctx, claimed())), store.ErrUnavailable)
+	conn.Release()
+	testserver.Eventually(t, patience, "the store acquires again", func() bool {
+		return second(s.Acquire(t.Context(), claimed())) == nil
 	})
 }
