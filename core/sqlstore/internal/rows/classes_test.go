@@ -234,6 +234,17 @@ func TestBadConnection_Pgx(t *testing.T) {
 	}
 }
 
+// TestGive_SentTwice checks a release whose reply is lost. If the next try finds no
+// hold, the first one may have released it.
+func TestGive_SentTwice(t *testing.T) {
+	t.Parallel()
+	p := newFake(t, answer{err: driver.ErrBadConn}, answer{rows: 0})
+	ok, err := p.Give(t.Context(), store.Claim{Key: "key", Lease: "l", Owner: "o"}, 7)
+	if ok || err == nil || errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("got %v and %v, want an unknown outcome", ok, err)
+	}
+}
+
 // TestTake_CommitFails checks a grant whose COMMIT fails. PostgreSQL and SQLite return
 // the row of the grant before the COMMIT.
 func TestTake_CommitFails(t *testing.T) {

@@ -106,24 +106,37 @@ func (p *Place) Take(ctx context.Context, c store.Claim, version int64) (token u
 	if !p.Dialect.Numbered() {
 		return p.Place.Take(ctx, c, version)
 	}
-	n, err := p.exec(ctx, p.Dialect.Take(c, version), sql.Result.LastInsertId)
+	n, _, err := p.exec(ctx, p.Dialect.Take(c, version), sql.Result.LastInsertId)
 	if err != nil {
 		return 0, false, err
 	}
 	return uint64(n), n > 0, nil
 }
 
+// Give implements casstore.Usual. If an earlier try may have released the hold, and the
+// last try finds no hold, the outcome is unknown.
+func (p *Place) Give(ctx context.Context, c store.Claim, version int64) (bool, error) {
+	n, again, err := p.exec(ctx, p.Dialect.Give(c, version), sql.Result.RowsAffected)
+	if err == nil && n == 0 && again {
+		err = errors.New("the connection broke, perhaps behind the release, and the next try found no hold")
+	}
+	return n == 1, err
+}
+
 // Change implements table.DB.
 func (p *Place) Change(ctx context.Context, st dialect.Statement) (int64, error) {
-	n, err := p.exec(ctx, st, sql.Result.RowsAffected)
+	n, _, err := p.exec(ctx, st, sql.Result.RowsAffected)
 	if errors.Is(err, errPresent) {
 		return 0, nil
 	}
 	return n, err
 }
 
-func (p *Place) exec(ctx context.Context, st dialect.Statement, answer func(sql.Result) (int64, error)) (n int64, err error) {
+// exec sends a statement. again reports whether an earlier try may have been sent, too.
+func (p *Place) exec(ctx context.Context, st dialect.Statement, answer func(sql.Result) (int64, error)) (n int64, again bool, err error) {
+	tries := 0
 	err = p.call(ctx, func(c *sql.Conn) error {
+		tries++
 		r, err := c.ExecContext(ctx, st.Text, st.Args...)
 		if err != nil {
 			return err
@@ -131,7 +144,7 @@ func (p *Place) exec(ctx context.Context, st dialect.Statement, answer func(sql.
 		n, err = answer(r)
 		return err
 	})
-	return n, err
+	return n, tries > 1 && !isCareful(p.DB.Driver()), err
 }
 
 // Query implements table.DB.
