@@ -82,6 +82,19 @@ func (p *Place) Load(ctx context.Context, key string, w casstore.Want) (casstore
 	return e, err
 }
 
+// probing is a key that no lock has.
+const probing = "{probe}"
+
+// Probe implements casstore.Prober by a read of the newest row. A proxy may send other
+// reads to a replica, while the server that writes is up.
+func (p *Place) Probe(ctx context.Context) error {
+	_, err := p.Load(ctx, probing, casstore.Want{Current: true})
+	if errors.Is(err, casstore.ErrConflict) {
+		return nil // the server has answered
+	}
+	return err
+}
+
 // Hidden returns the remedy if row-level security hides the tables from the user, and
 // otherwise "".
 func (p *Place) Hidden(ctx context.Context) (remedy string) {
