@@ -77,7 +77,9 @@ func (s *Store) connect(ctx context.Context) (*pgx.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
 	if s.separate {
-		return pgx.ConnectConfig(ctx, s.listenOn.Copy())
+		config := s.listenOn.Copy()
+		config.OnNotification = nil
+		return pgx.ConnectConfig(ctx, config)
 	}
 	return connectAs(ctx, s.place.pool.Config())
 }

@@ -3,9 +3,12 @@ package pgstore_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/lockkit/lockkit/core/pgstore"
 	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
@@ -54,5 +57,36 @@ func TestWatch_Pooler(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestWithListener_OnNotification checks that a release wakes a waiter even if the
+// configuration of the listener has a function for notifications.
+func TestWithListener_OnNotification(t *testing.T) {
+	t.Parallel()
+	server := database(t)
+	direct, err := pgx.ParseConfig(server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	direct.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) {}
+	s := newStore(t, testclient.Postgres(t, server.URL()), pgstore.WithListener(direct))
+	held := claimed()
+	acquire(t, s, held)
+	waiter := exclusive(held.Key)
+	waiter.Wait = true
+	woken, err := s.Watch(t.Context(), waiter)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantIs(t, "acquire", second(s.Acquire(t.Context(), waiter)), store.ErrBusy)
+	release(t, s, held)
+	select {
+	case _, open := <-woken:
+		if !open {
+			t.Error("got the end of the watch, want a wake-up")
+		}
+	case <-time.After(patience):
+		t.Error("got no wake-up")
 	}
 }
