@@ -194,7 +194,7 @@ func TestMariaDB_ReadUncommitted(t *testing.T) {
 // such a time a hold could expire early.
 func TestMariaDB_Timestamp(t *testing.T) {
 	t.Parallel()
-	for name, off := range map[string]time.Duration{"ahead": time.Hour, "behind": -time.Hour} {
+	for name, off := range map[string]time.Duration{"an hour ahead": time.Hour, "an hour behind": -time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := onMariaDB(t)
