@@ -33,9 +33,10 @@ const (
 	// mysqlAlone is true if the session commits each statement and reads only committed
 	// rows. An uncommitted answer of a Commit can still be rolled back. Only MariaDB can
 	// also check that no transaction is open. The variable timestamp of a session can set
-	// NOW, but not SYSDATE, which is the time of its own evaluation.
+	// NOW, but not SYSDATE, which is the time of its own evaluation. A statement can wait
+	// for a row between these two times, but a call takes at most two seconds.
 	mysqlAlone = "@@autocommit=1/*M! AND @@in_transaction=0 AND @@tx_isolation<>'READ-UNCOMMITTED'*/" +
-		"/*!80000 AND @@transaction_isolation<>'READ-UNCOMMITTED'*/ AND SYSDATE(6) BETWEEN NOW(6) AND NOW(6)+INTERVAL 1 SECOND"
+		"/*!80000 AND @@transaction_isolation<>'READ-UNCOMMITTED'*/ AND SYSDATE(6) BETWEEN NOW(6) AND NOW(6)+INTERVAL 2 SECOND"
 	mysqlHeld = "state IS NULL AND written<=" + mysqlNow + " AND until>" + mysqlNow
 	// mysqlFree is correct only before the columns written and until are assigned.
 	mysqlFree = "lockkit_locks.state IS NULL AND lockkit_locks.written<=" + mysqlNow + " AND lockkit_locks.until<=" + mysqlNow
