@@ -90,11 +90,17 @@ func (a *attempt) asHead(t *waiter, c *store.Claim) error {
 	// it has waited behind other callers of this process, or the key was busy for the
 	// last lone caller (contended). Any other caller asks first, and opens its watch
 	// after a busy answer.
-	wakeable := a.engine.waiters.wakeable.Load()
-	if a.request.wait != 0 && (t.ready != nil || t.contended && wakeable) {
-		if !w.open(a, c, min(budget(c.TTL), earlyLimit)) && wakeable {
+	most, wakeable := budget(c.TTL), a.engine.waiters.wakeable.Load()
+	switch {
+	case a.request.wait == 0:
+	case t.contended && wakeable:
+		if !w.open(a, c, min(most, earlyLimit)) {
 			w.retry() // after a busy answer the watch is opened again at once, with more time
 		}
+	case t.ready != nil && wakeable:
+		w.open(a, c, most)
+	case t.ready != nil: // the last watch has failed, and this one may hang
+		w.open(a, c, min(most, earlyLimit))
 	}
 	if a.request.wait != 0 && !w.live() && !a.engine.waiters.wakeable.Load() {
 		if d := a.engine.waiters.rest(t, a.step()); d > 0 && a.lastsFor(d) {
@@ -145,7 +151,7 @@ func (a *attempt) asHead(t *waiter, c *store.Claim) error {
 			return err
 		}
 		if closed {
-			w.failed(a)
+			w.failed(a, true)
 		}
 	}
 }

@@ -32,9 +32,9 @@ func (w *watch) open(a *attempt, c *store.Claim, most time.Duration) bool {
 	ctx, cancel := context.WithCancel(a.ctx)
 	limit := time.AfterFunc(most, cancel)
 	wakeUps, err := store.Watch(ctx, *c)
-	if !limit.Stop() || err != nil {
+	if late := !limit.Stop(); late || err != nil {
 		cancel()
-		w.failed(a)
+		w.failed(a, !late || most > earlyLimit)
 		return false
 	}
 	a.engine.waiters.setWakeable(true)
@@ -43,11 +43,12 @@ func (w *watch) open(a *attempt, c *store.Claim, most time.Duration) bool {
 }
 
 // failed closes a watch that did not open, or that the store has closed. The watch is
-// not reopened for pollEvery, because it would probably fail again.
-func (w *watch) failed(a *attempt) {
+// not reopened for pollEvery, because it would probably fail again. broken reports
+// whether other watches would probably fail too.
+func (w *watch) failed(a *attempt, broken bool) {
 	w.close()
 	w.reopen = time.Now().Add(pollEvery)
-	if a.ctx.Err() == nil && a.lastsFor(0) {
+	if broken && a.ctx.Err() == nil && a.lastsFor(0) {
 		a.engine.waiters.setWakeable(false)
 	}
 }

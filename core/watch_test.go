@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lockkit/lockkit/core"
@@ -209,6 +210,59 @@ func TestBrokenWatch(t *testing.T) {
 		if took := time.Since(start); took > 4*time.Second {
 			t.Errorf("ten callers were served in %v, want at most 4 s", took)
 		}
+	})
+	// A lone caller whose watch takes longer than its short time does not make the heads
+	// of other queues give up their watches.
+	sim(t, "slow watch of another key", func(t *testing.T) {
+		l, store := setup(t)
+		served(t, l, store) // marks the key as contended
+		var mu sync.Mutex
+		var watches []chan struct{}
+		store.setWatch(func(ctx context.Context, _ int) (<-chan struct{}, error) {
+			select {
+			case <-time.After(100 * time.Millisecond):
+				mu.Lock()
+				defer mu.Unlock()
+				watches = append(watches, make(chan struct{}, 1))
+				return watches[len(watches)-1], nil
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		})
+		other := newLocker(t, store.inner)
+		first, second := acquire(t, t.Context(), other, "order:1"), acquire(t, t.Context(), other, "order:2")
+		var all sync.WaitGroup
+		defer all.Wait()
+		wait := func(ctx context.Context, key string, served func()) {
+			all.Go(func() {
+				if lease, err := l.Acquire(ctx, key); err == nil {
+					served()
+					release(t, lease)
+				}
+			})
+			synctest.Wait()
+		}
+		head, leave := context.WithCancel(t.Context())
+		wait(t.Context(), "order:1", func() {})
+		wait(head, "order:2", func() {})
+		var released time.Time
+		wait(t.Context(), "order:2", func() {
+			if took := time.Since(released); took > 0 {
+				t.Errorf("got the key %v after its release, want it at once", took)
+			}
+		})
+		time.Sleep(60 * time.Millisecond) // the watch of the first key was given up
+		leave()
+		time.Sleep(500 * time.Millisecond)
+		released = time.Now()
+		release(t, second)
+		mu.Lock()
+		for _, w := range watches {
+			w <- struct{}{}
+		}
+		mu.Unlock()
+		time.Sleep(5 * time.Second)
+		release(t, first)
 	})
 	// The watch does not delay the end of a short wait.
 	sim(t, "short wait with hanging watch", func(t *testing.T) {
