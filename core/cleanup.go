@@ -59,7 +59,7 @@ func (cl *cleanup) add(c releasing, unsure bool, answer func(error)) {
 	cl.pending.add(1)
 	cl.mu.Unlock()
 	go func() {
-		settled, err := cl.try(u)
+		settled, err := cl.try(&u)
 		answer(err)
 		cl.tried(u, settled)
 	}()
@@ -102,7 +102,7 @@ func (cl *cleanup) again(u pending) {
 // delays only its own worker.
 func (cl *cleanup) work() {
 	for u, ok := cl.next(); ok; u, ok = cl.next() {
-		settled, _ := cl.try(u)
+		settled, _ := cl.try(&u)
 		cl.tried(u, settled)
 		if !settled {
 			time.Sleep(cleanUpPause)
@@ -143,7 +143,7 @@ func (cl *cleanup) size() int {
 // unsure. If the store refuses u's record with ErrInvalid, the substitute replaces the
 // record. try reports whether u is settled, by the store's answer or by the end of u's
 // time. first is the result of the first call, or of its repetition with the substitute.
-func (cl *cleanup) try(u pending) (settled bool, first error) {
+func (cl *cleanup) try(u *pending) (settled bool, first error) {
 	ctx, cancel := context.WithTimeout(context.Background(), budget(u.claim.TTL))
 	defer cancel()
 	c := u.claim.Claim
@@ -171,7 +171,7 @@ func (cl *cleanup) try(u pending) (settled bool, first error) {
 		if says(ctx, err, ErrLost) {
 			err = nil
 		}
-		of := u // a copy: only the copy escapes to the heap
+		of := *u // a copy: only the copy escapes to the heap
 		cl.events.observe(ctx, Event{Kind: CleanedUp, Name: u.claim.name, Mode: u.claim.mode, Err: err, of: &of})
 	}
 	return true, first

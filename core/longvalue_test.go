@@ -89,6 +89,33 @@ func TestFinishLong(t *testing.T) {
 			}
 		})
 	}
+	// A refused value is not sent again, even if its substitute gets no answer at first.
+	sim(t, "refused before a lost substitute", func(t *testing.T) {
+		l, store := setup(t)
+		lease := begin(t, l, "pay:1", 1)
+		refused, substitutes := 0, 0
+		store.set(func(ctx context.Context, n int, do func() error) error {
+			if n <= 4 {
+				return errBroken
+			}
+			return refusing(1000, store, func(context.Context, int, func() error) error {
+				refused++
+				return core.ErrInvalid
+			})(ctx, n, func() error {
+				if substitutes++; substitutes <= 3 {
+					return errBroken
+				}
+				return do()
+			})
+		}, opRelease)
+		err := lease.FinishLong(t.Context(), finished(strings.Repeat("x", 300<<10), 1), finished("too long", 1))
+		wantErr(t, err, core.ErrUnavailable)
+		time.Sleep(5 * time.Second)
+		wantAnswer(t, l, "pay:1", "too long")
+		if refused != 1 || substitutes < 4 {
+			t.Errorf("got %d refused values and %d substitutes, want one refused value", refused, substitutes)
+		}
+	})
 	// A refused value was not saved. So if the substitute is not saved either, another
 	// run has begun.
 	sim(t, "refused after another run", func(t *testing.T) {
