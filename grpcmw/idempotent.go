@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"google.golang.org/grpc"
@@ -197,6 +198,33 @@ type execution struct {
 	failure error
 	// committed reports whether the handler has called Commit.
 	committed bool
+
+	mu      sync.Mutex
+	handled bool // a call of an inner interceptor has reached its handler
+	unknown bool // the progress of the last of these calls is unknown
+}
+
+// reached records for e, and for the executions outside, that the call c of an inner
+// interceptor has reached its handler, which returned err.
+func (e *execution) reached(c *call, err error) {
+	s, ok := status.FromError(err)
+	if !ok {
+		s = status.FromContextError(err)
+	}
+	for ; e != nil; e, _ = e.outer.Value(executionKey{}).(*execution) {
+		if e.c == c {
+			continue // a rule of the same interceptor
+		}
+		e.mu.Lock()
+		e.handled, e.unknown = true, isUnknown(s)
+		e.mu.Unlock()
+	}
+}
+
+func (e *execution) calls() (handled, unknown bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.handled, e.unknown
 }
 
 // run runs the handler, and returns the response to store.
@@ -225,7 +253,7 @@ func (e *execution) run(ctx context.Context) (once.Answer, error) {
 	}
 	s, lasting := e.lasting(ctx, e.failure)
 	if !lasting || e.committed {
-		return once.Answer{}, unclear(s, e.failure)
+		return once.Answer{}, e.unclear(s)
 	}
 	k := Kept{Method: e.c.name, Reply: e.reply, Status: s, ByDefault: e.failure == nil || isDeterministic(s)}
 	k.Header, k.Trailer = e.set.noted()
@@ -236,7 +264,7 @@ func (e *execution) run(ctx context.Context) (once.Answer, error) {
 		keep = e.keepIf(k)
 	}
 	if !keep {
-		return once.Answer{}, unclear(s, e.failure)
+		return once.Answer{}, e.unclear(s)
 	}
 	return once.Answer{Value: value, Unreplayable: k.Unreplayable}, nil
 }
@@ -255,7 +283,7 @@ func (e *execution) encode(k *Kept) ([]byte, error) {
 // withdrawn reports whether the handler's error is marked by once.Withdraw, or an inner
 // rule refused the call. That rule can belong to this interceptor or to an inner
 // interceptor. A refusal by an inner interceptor does not count if code in between has
-// read the attempt.
+// read the attempt, or if an earlier try of such code has reached the handler.
 func (e *execution) withdrawn(ctx context.Context) bool {
 	if e.c.refused {
 		return true
@@ -266,8 +294,11 @@ func (e *execution) withdrawn(ctx context.Context) bool {
 		}
 		return true
 	}
-	ours := (*refused)(nil)
-	return errors.As(e.failure, &ours) && !ours.ran && !adapter.AttemptAsked(ctx)
+	ours, handled := (*refused)(nil), false
+	if errors.As(e.failure, &ours) {
+		handled, _ = e.calls()
+	}
+	return ours != nil && !ours.ran && !handled && !adapter.AttemptAsked(ctx)
 }
 
 // notDone is an error that once.Withdraw has marked. An outer rule sees the mark, and
@@ -302,18 +333,26 @@ func (e *execution) lasting(ctx context.Context, failure error) (*status.Status,
 
 var errNotKept = errors.New("grpcmw: KeepIf does not store the reply")
 
-// unclear returns failure, or errNotKept if failure is nil. If the handler's progress
-// is unknown (Canceled or DeadlineExceeded, not refused by the kit), the error also
-// matches once.ErrIndeterminate.
-func unclear(s *status.Status, failure error) error {
-	if failure == nil {
+// unclear returns the failure, which has the status s, or errNotKept without a failure.
+// If the handler's progress is unknown, the error also matches once.ErrIndeterminate.
+// After a refusal by the kit, an earlier try decides that.
+func (e *execution) unclear(s *status.Status) error {
+	if e.failure == nil {
 		return errNotKept
 	}
-	ours := (*refused)(nil)
-	if (s.Code() == codes.Canceled || s.Code() == codes.DeadlineExceeded) && !errors.As(failure, &ours) {
-		return fmt.Errorf("%w: %w", once.ErrIndeterminate, failure)
+	unknown := isUnknown(s)
+	if errors.As(e.failure, new(*refused)) {
+		_, unknown = e.calls()
 	}
-	return failure
+	if unknown {
+		return fmt.Errorf("%w: %w", once.ErrIndeterminate, e.failure)
+	}
+	return e.failure
+}
+
+// isUnknown reports whether s leaves the progress of its handler unknown.
+func isUnknown(s *status.Status) bool {
+	return s.Code() == codes.Canceled || s.Code() == codes.DeadlineExceeded
 }
 
 // detach returns a context that is canceled with ctx until the handler runs. After

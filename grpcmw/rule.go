@@ -94,10 +94,19 @@ type call struct {
 }
 
 // run runs the rule at i, or the handler after the last rule.
-func (c *call) run(ctx context.Context, i int) (any, error) {
+func (c *call) run(ctx context.Context, i int) (reply any, err error) {
 	if i < len(c.rules) {
 		return c.rules[i].serve(ctx, c, i+1)
 	}
+	outer, _ := ctx.Value(executionKey{}).(*execution)
+	if outer == nil {
+		return c.handler(ctx, c.req)
+	}
+	defer func() { // even if the handler panics
+		if !errors.As(err, new(*refused)) {
+			outer.reached(c, err)
+		}
+	}()
 	return c.handler(ctx, c.req)
 }
 

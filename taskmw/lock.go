@@ -69,7 +69,7 @@ func (m *lock) process(ctx context.Context, t *asynq.Task, next asynq.Handler) e
 		d.leave(false)
 		if m.open {
 			if open, ok := adapter.FailOpen(ctx, m.locker, m.name, err); ok {
-				return next.ProcessTask(open, t)
+				return run(open, t, next)
 			}
 		}
 		var busy *core.BusyError
@@ -85,10 +85,15 @@ func (m *lock) process(ctx context.Context, t *asynq.Task, next asynq.Handler) e
 	if ctx.Err() != nil {
 		return notRun(context.Cause(ctx)) // the server has meanwhile abandoned the task
 	}
-	if notesOf(ctx) == nil { // no Idempotent asks for the outcome
-		return next.ProcessTask(lease.Context(), t)
+	return run(lease.Context(), t, next)
+}
+
+// run calls next under ctx, and records the outcome for an Idempotent outside.
+func run(ctx context.Context, t *asynq.Task, next asynq.Handler) error {
+	if notesOf(ctx) == nil {
+		return next.ProcessTask(ctx, t)
 	}
-	_, err = try(lease.Context(), t, next)
+	_, err := try(ctx, t, next)
 	return err
 }
 

@@ -65,7 +65,8 @@ type notesKey struct{}
 // the progress of the last try is unknown. A Lock inside an Idempotent has notes of its
 // own, which it passes on.
 type notes struct {
-	outer *notes // the notes of an outer middleware, which have the same result
+	typename string // of the task
+	outer    *notes // the notes of an outer middleware, which have the same result
 
 	mu      sync.Mutex
 	kept    once.Answer
@@ -80,15 +81,18 @@ func notesOf(ctx context.Context) *notes {
 }
 
 // try calls next under ctx, and records the result and the outcome in new notes. It
-// passes the outcome on to the outer notes, even if next panics.
+// passes the outcome on to the outer notes, even if next panics. The exception is a
+// handler that processes a task of another type under its own context.
 func try(ctx context.Context, t *asynq.Task, next asynq.Handler) (n *notes, err error) {
-	n = &notes{outer: notesOf(ctx)}
+	n = &notes{typename: t.Type(), outer: notesOf(ctx)}
 	returned := false
 	defer func() {
 		if hasRun(err) {
 			n.record(returned && isUnclear(ctx, err))
 		}
-		n.outer.add(n)
+		if n.outer != nil && n.outer.typename == n.typename {
+			n.outer.add(n)
+		}
 	}()
 	err = next.ProcessTask(context.WithValue(ctx, notesKey{}, n), t)
 	returned = true
@@ -103,9 +107,9 @@ func (n *notes) record(unclear bool) {
 	n.ran, n.unclear = true, unclear || n.unclear
 }
 
-// add records the tries of an inner middleware. It does nothing if n is nil.
+// add records the tries of an inner middleware.
 func (n *notes) add(inner *notes) {
-	if ran, unclear := inner.tries(); ran && n != nil {
+	if ran, unclear := inner.tries(); ran {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		n.ran, n.unclear = true, unclear

@@ -98,3 +98,28 @@ func TestIdempotent_BusyAfterATry(t *testing.T) {
 		})
 	}
 }
+
+// TestIdempotent_ChildTask checks a handler that processes another task under its own
+// context. The child's unknown progress is not that of the handler.
+func TestIdempotent_ChildTask(t *testing.T) {
+	t.Parallel()
+	l := memLocker(t)
+	outer := taskmw.Idempotent(newOnce(t, l, once.AtMostOnce()), "pay", taskmw.Payload("id"))
+	child := taskmw.Lock(l, "mail", taskmw.Payload("id"))(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+		return context.DeadlineExceeded
+	}))
+	declined := errors.New("bank: declined")
+	for want := 1; want <= 2; want++ {
+		attempt := 0
+		err := run(t.Context(), outer, `{"id":1}`, func(ctx context.Context, _ *asynq.Task) error {
+			attempt, _ = once.AttemptFromContext(ctx)
+			if err := child.ProcessTask(ctx, asynq.NewTask("mail:send", []byte(`{"id":1}`))); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("child: got %v, want %v", err, context.DeadlineExceeded)
+			}
+			return declined
+		})
+		if !errors.Is(err, declined) || attempt != want {
+			t.Errorf("got attempt %d and %v, want attempt %d", attempt, err, want)
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package grpcmw_test
+
+import (
+	"context"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/grpcmw"
+)
+
+// TestIdempotent_BusyAfterATry checks a run whose first try has reached the handler. The
+// run counts as an attempt, even if the next try of an interceptor in between finds the
+// lock busy (hazard 59).
+func TestIdempotent_BusyAfterATry(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		busy    int   // the first try that finds the lock busy
+		first   error // of the handler in the tries before
+		attempt int   // of the next call; 0: it is not run
+	}{
+		"handler failed":   {1, status.Error(codes.Unavailable, "no connection"), 2},
+		"progress unknown": {1, status.Error(codes.DeadlineExceeded, "bank"), 0},
+		"first try busy":   {0, nil, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			locks, err := core.New(memstore.New())
+			if err != nil {
+				t.Fatal(err)
+			}
+			runs, err := once.New(locks, once.AtMostOnce())
+			if err != nil {
+				t.Fatal(err)
+			}
+			info := &grpc.UnaryServerInfo{FullMethod: Orders_Pay_FullMethodName}
+			outer := grpcmw.UnaryServerInterceptor(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(runs, grpcmw.AnyCaller())))
+			around := grpcmw.UnaryServerInterceptor(on(Orders_Pay_FullMethodName, grpcmw.Lock(locks, "tenant", grpcmw.Field("id"))))
+			inner := grpcmw.UnaryServerInterceptor(on(Orders_Pay_FullMethodName, grpcmw.Lock(locks, "order", grpcmw.Field("id"))))
+			ctx := grpc.NewContextWithServerTransportStream(metadata.NewIncomingContext(t.Context(), metadata.Pairs(key, "k")), transport{})
+			var taken *core.Lease
+			call := func(tries int, handler grpc.UnaryHandler) error {
+				_, err := outer(ctx, &Order{Id: "42"}, info, func(ctx context.Context, req any) (any, error) {
+					return around(ctx, req, info, func(ctx context.Context, req any) (reply any, err error) {
+						for try := range tries {
+							if try == c.busy {
+								if taken, err = locks.Acquire(t.Context(), core.Key("order", "42"), core.Wait(0)); err != nil {
+									t.Error(err)
+								}
+							}
+							reply, err = inner(ctx, req, info, handler)
+						}
+						return reply, err
+					})
+				})
+				return err
+			}
+			err = call(2, func(context.Context, any) (any, error) { return nil, c.first })
+			if status.Code(err) != codes.Aborted {
+				t.Errorf("got %v, want %v", err, codes.Aborted)
+			}
+			if err := taken.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+			attempt := 0
+			c.busy = -1
+			err = call(1, func(ctx context.Context, _ any) (any, error) {
+				attempt, _ = once.AttemptFromContext(ctx)
+				return &Receipt{}, nil
+			})
+			if attempt != c.attempt || (err != nil) != (c.attempt == 0) {
+				t.Errorf("again: got attempt %d and %v, want attempt %d", attempt, err, c.attempt)
+			}
+		})
+	}
+}
