@@ -72,6 +72,8 @@
 //   - If Idempotent itself refuses a request, nothing is stored. A refusal by an inner
 //     Lock is not stored either, whatever its status. If a handler replaces that
 //     refusal by a response of another status, that response is the result of the run.
+//     It is not stored if the refusal has no body, such as the status 499 for a client
+//     that has left. A refusal to a writer with a header map of its own does not count.
 //
 // Package httpretry has a transport for net/http clients that follows these rules.
 //

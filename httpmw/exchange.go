@@ -57,9 +57,9 @@ func (x exchange) GiveUp() {
 	x.Set(insideKey, note)
 }
 
-func (x exchange) Refuse(status int, ran bool) {
+func (x exchange) Refuse(r guard.Refusal) {
 	note := x.Inside()
-	note.Refused, note.Ran = status, ran
+	note.Refuse(r)
 	x.Set(insideKey, note)
 }
 

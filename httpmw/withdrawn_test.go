@@ -208,6 +208,60 @@ func testRefusedInside(t *testing.T, mw framework) {
 			})
 		})
 
+		run("own 409 after a refusal elsewhere", func(t *testing.T, s *site, id string) {
+			var runs atomic.Int32
+			s.POST("/:id", outside(s), func(c *gin.Context) {
+				if runs.Add(1) == 2 {
+					c.String(http.StatusOK, "attempt %d", attempt(t, c))
+					c.Abort()
+					return
+				}
+				own := c.Writer
+				c.Writer = gin.CreateTestContextOnly(httptest.NewRecorder(), anyEngine()).Writer
+				c.Next()
+				c.Writer = own
+				c.String(http.StatusConflict, "paid in part")
+			}, mw.Lock(s.locker, "order", mw.Param("id")), mustNotRun(t))
+			release := s.hold(core.Key("order", id))
+			s.pay(id, "/"+id, "")
+			release()
+			if r := s.pay(id, "/"+id, ""); r.body != "attempt 2" {
+				t.Errorf("got %d %q, want attempt 2", r.status, r.body)
+			}
+		})
+
+		run("refusal past the middleware", func(t *testing.T, s *site, id string) {
+			mw.ofGin(t)
+			s.POST("/past/:id", outside(s), func(c *gin.Context) {
+				c.Request.URL.Path = "/" + id
+				s.HandleContext(c)
+			})
+			s.POST("/:id", mw.Lock(s.locker, "tenant", mw.Header("X-Tenant")), pay(t))
+			for range 2 {
+				if r := s.pay(id, "/past/"+id, ""); r.status != http.StatusBadRequest {
+					t.Errorf("got %d %q, want 400 without a stored run", r.status, r.body)
+				}
+			}
+		})
+
+		run("200 in place of 499", func(t *testing.T, s *site, id string) {
+			s.POST("/:id", outside(s), func(c *gin.Context) {
+				r := c.Request
+				ctx, leave := context.WithCancel(r.Context())
+				leave()
+				c.Request = r.WithContext(ctx)
+				if c.Next(); !c.Writer.Written() {
+					c.JSON(http.StatusOK, "done")
+				}
+				c.Request = r
+			}, mw.Lock(s.locker, "order", mw.Param("id")), mustNotRun(t))
+			for range 2 {
+				if r := s.pay(id, "/"+id, ""); r.isReplay() {
+					t.Errorf("got %d %q, a replay, want no stored response", r.status, r.body)
+				}
+			}
+		})
+
 		run("refusal after a response", func(t *testing.T, s *site, id string) {
 			after(t, s, id, func(c *gin.Context) {
 				c.String(http.StatusCreated, "paid")

@@ -97,9 +97,9 @@
 //   - Unwrap lets http.ResponseController set deadlines.
 //
 // A refusal by an inner Lock withdraws the run only if the Idempotent's writer gets the
-// refusal. So a writer in between needs the method Unwrap. Without it, the refusal
-// counts as the handler's own response. This applies to a request that the handler
-// serves into a writer of its own too.
+// refusal. A writer in between may lack Unwrap, but it has to return the header map of
+// the writer that it wraps. A writer with a header map of its own takes the refusal for
+// itself, as in a sub-request. What the handler sends then is its own response.
 //
 // A response after a 1xx status is a stream, and is not stored.
 //

@@ -77,12 +77,10 @@ func (x *exchange) Next() {
 }
 
 func (x *exchange) Errors() []error    { return x.notes.errors() }
-func (x *exchange) Inside() guard.Note { return x.notes.inside(x.in.rec) }
+func (x *exchange) Inside() guard.Note { return x.notes.inside() }
 func (x *exchange) GiveUp()            { x.notes.giveUp() }
 
-func (x *exchange) Refuse(status int, ran bool) {
-	x.notes.refuse(status, ran, x.out.recorder())
-}
+func (x *exchange) Refuse(r guard.Refusal) { x.notes.refuse(r) }
 
 // key returns the key that f finds. If f replaces the body, the request gets the new
 // body.
@@ -122,7 +120,6 @@ type notes struct {
 	mu   sync.Mutex
 	errs []error
 	left guard.Note
-	to   *guard.Recorder // got the last refusal; nil: another writer got it
 }
 
 type notesKey struct{}
@@ -145,18 +142,13 @@ func (n *notes) errors() []error {
 	return slices.Clip(n.errs)
 }
 
-// inside returns the note for the Idempotent that has the Recorder rec.
-func (n *notes) inside(rec *guard.Recorder) guard.Note {
+func (n *notes) inside() guard.Note {
 	if n == nil {
 		return guard.Note{}
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	note := n.left
-	if n.to != rec {
-		note.Refused = 0
-	}
-	return note
+	return n.left
 }
 
 func (n *notes) giveUp() {
@@ -168,11 +160,11 @@ func (n *notes) giveUp() {
 	n.left.GaveUp = true
 }
 
-func (n *notes) refuse(status int, ran bool, to *guard.Recorder) {
+func (n *notes) refuse(r guard.Refusal) {
 	if n == nil {
 		return
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.left.Refused, n.left.Ran, n.to = status, ran, to
+	n.left.Refuse(r)
 }

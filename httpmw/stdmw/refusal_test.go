@@ -40,6 +40,19 @@ func TestRefusalElsewhere(t *testing.T) {
 			w.WriteHeader(http.StatusCreated)
 			inner.ServeHTTP(w, r)
 		},
+		"response before an equal refusal": func(inner http.Handler, w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(http.StatusConflict)
+			inner.ServeHTTP(w, r)
+		},
+		"equal refusal inside another Idempotent": func(inner http.Handler, w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(http.StatusConflict)
+			_, own := newRuns(t)
+			stdmw.Idempotent(own, stdmw.AnyCaller())(inner).ServeHTTP(w, r)
+		},
+		"response before an equal refusal to a wrapper": func(inner http.Handler, w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(http.StatusConflict)
+			inner.ServeHTTP(wrapper{w}, r)
+		},
 		"own 409 after a sub-request": func(inner http.Handler, w http.ResponseWriter, r *http.Request) {
 			busy(inner, r)
 			w.WriteHeader(http.StatusConflict)
@@ -67,6 +80,35 @@ func TestRefusalElsewhere(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// wrapper is the writer of a middleware that logs the status. It has no Unwrap.
+type wrapper struct{ http.ResponseWriter }
+
+// TestRefusalBehindWrapper checks that a refusal withdraws the run although it passes a
+// writer without Unwrap.
+func TestRefusalBehindWrapper(t *testing.T) {
+	t.Parallel()
+	l, o := newRuns(t)
+	pay := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n, _ := once.AttemptFromContext(r.Context())
+		_, _ = fmt.Fprintf(w, "attempt %d", n)
+	})
+	locked := stdmw.Lock(l, "tenant", stdmw.Header("X-Tenant"))(pay)
+	h := stdmw.Idempotent(o, stdmw.AnyCaller())(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		locked.ServeHTTP(wrapper{w}, r)
+	}))
+	for range 2 {
+		if w := post(h, "k"); w.Code != http.StatusBadRequest || replayed(w) {
+			t.Errorf("got %d %q, replay %v, want 400 without a replay", w.Code, w.Body, replayed(w))
+		}
+	}
+	w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", nil)
+	r.Header.Set("Idempotency-Key", "k")
+	r.Header.Set("X-Tenant", "9")
+	if h.ServeHTTP(w, r); w.Body.String() != "attempt 1" {
+		t.Errorf("got %d %q, want attempt 1", w.Code, w.Body)
 	}
 }
 

@@ -52,7 +52,7 @@ type Exchange interface {
 	// leave it for an outer Idempotent.
 	Inside() Note
 	GiveUp()
-	Refuse(status int, ran bool)
+	Refuse(r Refusal)
 }
 
 // Writer holds the status back until the header is written, by the first byte or by

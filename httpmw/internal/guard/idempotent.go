@@ -157,6 +157,7 @@ type execution struct {
 	*Idempotent
 	x      Exchange
 	writer *Recorder // nil until the handler runs
+	begun  bool      // the outer response began before the handler ran
 	// decided is set by the first of two events: the handler begins, or the context of a
 	// Detached request is done.
 	decided atomic.Bool
@@ -174,7 +175,7 @@ func (e *execution) run(ctx context.Context) (once.Answer, error) {
 	x, r, returned := e.x, e.x.Request(), false
 	w := newRecorder(x.Writer(), e.answerLimit, e.keepIf != nil)
 	w.execution = e
-	e.writer = w
+	e.writer, e.begun = w, begun(r.Context(), w.Writer)
 	defer func() {
 		w.end()
 		TakeForm(r, x.Request())
@@ -226,9 +227,12 @@ func (e *execution) late() {
 // error that matches once.ErrIndeterminate.
 func (e *execution) flaw(ctx context.Context, before int) error {
 	w, errs, within := e.writer, e.x.Errors(), e.x.Inside()
-	refusal := within.Refused > 0 && within.Refused == w.Status()
-	if refusal {
-		e.x.Refuse(within.Refused, within.Ran) // the next outer Idempotent gets it too
+	inner := within.Refusal
+	replaced := inner.Status != w.Status()
+	refusal := w.got(inner) && (inner.Bare || !replaced)
+	if refusal && !e.begun {
+		inner.To = w.Writer.Header()
+		e.x.Refuse(inner) // the next outer Idempotent gets it too
 	}
 	failed := len(errs) > before
 	silent := !w.Written() && (!w.chosen || failed && w.status == http.StatusOK && slices.ContainsFunc(errs[before:], ofContext))
@@ -246,7 +250,7 @@ func (e *execution) flaw(ctx context.Context, before int) error {
 	switch {
 	case w.hijacked && final:
 		return nil
-	case refusal && !within.Ran && certain:
+	case refusal && !replaced && !inner.Ran && certain:
 		return errNotReached
 	case silent && (within.GaveUp || over(ctx, e.x)):
 		e.x.GiveUp()
