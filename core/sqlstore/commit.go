@@ -19,7 +19,9 @@ type Tx struct{ q Querier }
 //
 // The runs must be in a Store in the database of the transaction. Before Commit writes,
 // it proves that the transaction is open. On PostgreSQL the transaction must be at the
-// level READ COMMITTED, which is the default. On SQLite it should begin IMMEDIATE.
+// level READ COMMITTED, which is the default. On SQLite it should begin IMMEDIATE. On
+// MariaDB and MySQL Commit fails with core.ErrUnsupported if the session of the
+// transaction has set its variable timestamp.
 //
 // Commit fails with core.ErrUnsupported if the transaction is on another server than
 // the locks, such as a writable replica of MariaDB or MySQL. Commit compares the

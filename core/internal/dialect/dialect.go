@@ -89,10 +89,11 @@ type Dialect interface {
 	// ID reads the ID of the tables. The ID is random, and a copy of the database has
 	// the same ID.
 	ID() Statement
-	// Inside reads five values in the transaction of the caller. The first reports
+	// Inside reads six values in the transaction of the caller. The first reports
 	// whether the transaction's isolation level is fit for a Commit. The second reports
-	// whether the tables are the original, and not a logical replica. The others are
-	// the ID and the version of the tables, and the maximum length of a statement.
+	// whether the session uses the server's time. The third reports whether the tables
+	// are the original, and not a logical replica. The others are the ID and the
+	// version of the tables, and the maximum length of a statement.
 	Inside() Statement
 	// LoadLocked reads like Load, in the transaction of the caller. It reads the newest
 	// row, without its value, and keeps other transactions from changing the row. If

@@ -32,12 +32,15 @@ const (
 	mysqlNewest = "/*M!110602 SET STATEMENT innodb_snapshot_isolation=0 FOR */ "
 	// mysqlAlone is true if the session commits each statement and reads only committed
 	// rows. An uncommitted answer of a Commit can still be rolled back. Only MariaDB can
-	// also check that no transaction is open. The variable timestamp of a session can set
-	// NOW, but not SYSDATE, which is the time of its own evaluation. A statement can wait
-	// for a row between these two times, but a call takes at most two seconds.
+	// also check that no transaction is open.
 	mysqlAlone = "@@autocommit=1/*M! AND @@in_transaction=0 AND @@tx_isolation<>'READ-UNCOMMITTED'*/" +
-		"/*!80000 AND @@transaction_isolation<>'READ-UNCOMMITTED'*/ AND SYSDATE(6) BETWEEN NOW(6) AND NOW(6)+INTERVAL 2 SECOND"
-	mysqlHeld = "state IS NULL AND written<=" + mysqlNow + " AND until>" + mysqlNow
+		"/*!80000 AND @@transaction_isolation<>'READ-UNCOMMITTED'*/ AND " + mysqlTimely
+	// mysqlTimely is true unless the session has a time of its own. The variable
+	// timestamp of a session can set NOW, but not SYSDATE, which is the time of its own
+	// evaluation. A statement can wait for a row between these two times, but a call
+	// takes at most two seconds.
+	mysqlTimely = "SYSDATE(6) BETWEEN NOW(6) AND NOW(6)+INTERVAL 2 SECOND"
+	mysqlHeld   = "state IS NULL AND written<=" + mysqlNow + " AND until>" + mysqlNow
 	// mysqlFree is correct only before the columns written and until are assigned.
 	mysqlFree = "lockkit_locks.state IS NULL AND lockkit_locks.written<=" + mysqlNow + " AND lockkit_locks.until<=" + mysqlNow
 )
@@ -282,7 +285,7 @@ func (MySQL) ID() Statement {
 
 // Inside implements Dialect.
 func (MySQL) Inside() Statement {
-	return Statement{Text: "SELECT 1=1,1=1," + mysqlServer("id") + ",version,@@max_allowed_packet FROM lockkit_version"}
+	return Statement{Text: "SELECT 1=1," + mysqlTimely + ",1=1," + mysqlServer("id") + ",version,@@max_allowed_packet FROM lockkit_version"}
 }
 
 // LoadLocked implements Dialect. A locking read returns the newest row at every

@@ -258,7 +258,7 @@ func (PostgreSQL) ID() Statement { return Statement{Text: "SELECT id FROM lockki
 // without its last extension, and then cannot write the row. A logical replica has the
 // ID of its origin.
 func (PostgreSQL) Inside() Statement {
-	return Statement{Text: "SELECT pg_catalog.current_setting('transaction_isolation') IN ('read committed','read uncommitted')," +
+	return Statement{Text: "SELECT pg_catalog.current_setting('transaction_isolation') IN ('read committed','read uncommitted'),true," +
 		isOriginal + ",f.id,f.version,0 FROM lockkit.version f"}
 }
 

@@ -158,7 +158,7 @@ func (SQLite) ID() Statement { return Statement{Text: "SELECT id FROM lockkit_ve
 
 // Inside implements Dialect.
 func (SQLite) Inside() Statement {
-	return Statement{Text: "SELECT true,true,id,version,0 FROM lockkit_version"}
+	return Statement{Text: "SELECT true,true,true,id,version,0 FROM lockkit_version"}
 }
 
 // LoadLocked implements Dialect. It keeps others from writing only in a transaction that

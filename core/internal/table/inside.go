@@ -62,13 +62,14 @@ var _ casstore.Place = (*Inside)(nil)
 // Inside returns the Place in tx, a transaction that Prove has proven to be open. It
 // writes nothing. It fails with store.ErrUnsupported if the transaction is in another
 // database or in a logical replica. It also fails with store.ErrUnsupported if the
-// isolation level does not allow saving a record.
+// isolation level does not allow saving a record, or if the session has a time of its
+// own.
 func (p *Place) Inside(ctx context.Context, tx Tx) (*Inside, error) {
-	var fit, original bool
+	var fit, timely, original bool
 	var id string
 	var version int
 	in := &Inside{tx: tx, dialect: p.Dialect}
-	if err := tx.One(ctx, p.Dialect.Inside(), &fit, &original, &id, &version, &in.most); err != nil {
+	if err := tx.One(ctx, p.Dialect.Inside(), &fit, &timely, &original, &id, &version, &in.most); err != nil {
 		if tx.IsMissing(err) {
 			return nil, fmt.Errorf("the tables of the locks are not in the database of the transaction: %w: %w", store.ErrUnsupported, err)
 		}
@@ -79,6 +80,8 @@ func (p *Place) Inside(ctx context.Context, tx Tx) (*Inside, error) {
 		return nil, fmt.Errorf("the tables are of version %d, not %d: %w", version, dialect.SchemaVersion, store.ErrUnsupported)
 	case !fit:
 		return nil, fmt.Errorf("the isolation level is above READ COMMITTED: %w", store.ErrUnsupported)
+	case !timely:
+		return nil, fmt.Errorf("the session of the transaction has a set timestamp: set no timestamp in the DSN: %w", store.ErrUnsupported)
 	case !original:
 		return nil, fmt.Errorf("the transaction is in a logical replica of the locks: %w", store.ErrUnsupported)
 	}

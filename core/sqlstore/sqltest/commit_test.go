@@ -849,6 +849,39 @@ func TestCommit_MariaDBAutocommitOff(t *testing.T) {
 	}
 }
 
+// TestCommit_MariaDBTimestamp checks that Commit refuses a transaction with a time of
+// its own. By such a time an answer could expire at once, and its run would be repeated.
+func TestCommit_MariaDBTimestamp(t *testing.T) {
+	t.Parallel()
+	for name, off := range map[string]time.Duration{"an hour ahead": time.Hour, "an hour behind": -time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := onMariaDB(t)
+			s := d.store(t)
+			run := claim("key", long)
+			run.Record = &store.Record{Value: []byte("begun"), Retain: long}
+			acquire(t, s, run)
+			run.Record = &store.Record{Value: []byte("answer"), Attempt: 1, Done: true, Retain: long}
+			d.dsn += fmt.Sprint("&timestamp=", time.Now().Add(off).Unix())
+			tx, err := d.open(t).BeginTx(t.Context(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = sqlstore.In(tx).SaveRun(t.Context(), s, run)
+			if !errors.Is(err, store.ErrUnsupported) || !strings.Contains(err.Error(), "timestamp") {
+				t.Errorf("got %v, want %v with %q", err, store.ErrUnsupported, "timestamp")
+			}
+			if err := tx.Commit(); err != nil {
+				t.Fatal(err)
+			}
+			state, err := s.Look(t.Context(), "key")
+			if err != nil || state.Run == nil || state.Run.Done || len(state.Holds) != 1 {
+				t.Errorf("got %+v and %v, want a held run that is not done", state, err)
+			}
+		})
+	}
+}
+
 // TestCommit_MariaDBTooLong checks that Commit does not send an answer that is too long
 // for the server.
 func TestCommit_MariaDBTooLong(t *testing.T) {

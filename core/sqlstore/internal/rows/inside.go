@@ -15,7 +15,7 @@ import (
 // fails with store.ErrInvalid if no transaction is open. It fails with
 // store.ErrUnsupported if the transaction is in another database or a logical replica.
 // It also fails with store.ErrUnsupported if the isolation level is not fit to save an
-// answer.
+// answer, or if the session has a time of its own.
 func (p *Place) Inside(ctx context.Context, q Querier) (*table.Inside, error) {
 	if err := InTransaction(ctx, q, p.Dialect); err != nil {
 		return nil, err

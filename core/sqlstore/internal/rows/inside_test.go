@@ -57,7 +57,7 @@ func TestInside_Moved(t *testing.T) {
 	}
 	id := func(id string) answer { return answer{tuple: []driver.Value{id}} }
 	inside := func(id string) []answer { // the proof and the ID in the transaction
-		return []answer{{}, {}, {tuple: []driver.Value{true, true, id, int64(dialect.SchemaVersion), int64(0)}}}
+		return []answer{{}, {}, {tuple: []driver.Value{true, true, true, id, int64(dialect.SchemaVersion), int64(0)}}}
 	}
 	for name, c := range map[string]struct {
 		answers []answer // of the locks' server
