@@ -16,9 +16,11 @@
 // mode and the parameters of the driver do not matter, with three exceptions. Each
 // statement must commit by itself, because an open transaction would roll locks back.
 // On MariaDB and MySQL the level READ UNCOMMITTED is refused, and so is a session that
-// has set its variable timestamp. With some drivers the check for an open transaction
-// takes two more round trips per call. These are drivers other than pgx on PostgreSQL,
-// and drivers other than go-sql-driver/mysql on MySQL.
+// has set its variable timestamp. A timestamp up to two seconds in the past is not
+// noticed, and a hold that it grants expires up to two seconds early. With some drivers
+// the check for an open transaction takes two more round trips per call. These are
+// drivers other than pgx on PostgreSQL, and drivers other than go-sql-driver/mysql on
+// MySQL.
 //
 // A Store uses the time of the database. If the database's clock is set back, a hold
 // lasts at most for the time that was left at the last write of its row, and two
