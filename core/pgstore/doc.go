@@ -112,6 +112,9 @@
 // connection is also closed if the server shuts down, ends the session, or leaves the
 // outcome of a statement unknown.
 //
+// A probe calls the pool's AfterConnect, but not BeforeAcquire or PrepareConn. If the
+// database is read-only by default, make the sessions writable in AfterConnect.
+//
 // The parameter target_session_attrs=read-write keeps the pool from connecting to a
 // standby. The parameter is needed if the URL has several hosts. Behind a pooler, the
 // pooler's own connections matter. So make the pooler reconnect, for example with
