@@ -162,7 +162,8 @@
 // always sent.
 //
 // A hook of the client can dial another address than the separate connection. So, if
-// probes have failed for four seconds, a probe uses the client itself from time to time.
+// probes have failed for four seconds, the Store from time to time also sends PINGs
+// through the client itself.
 //
 // If connections were refused, the first acquire is granted as soon as the server is
 // back. The client's pool may still refuse to connect for up to a second, but calls

@@ -65,6 +65,6 @@
 // The outcomes of calls show for each server whether it is down. If a server is down, a
 // probe is sent on a separate connection of the Pipeline. When the probe is answered,
 // its connection stays open for a while. Calls use this connection while the client's
-// pool still refuses to dial. That connection lacks the client's dial hooks, so a few
-// probes of a longer outage use the client itself.
+// pool still refuses to dial. That connection lacks the client's dial hooks, so in
+// a longer outage a few PINGs also use the client itself.
 package pipeline

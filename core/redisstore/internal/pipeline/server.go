@@ -12,7 +12,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
-	"github.com/lockkit/lockkit/core/internal/calls"
 	"github.com/lockkit/lockkit/core/internal/outage"
 )
 
@@ -26,8 +25,9 @@ type server struct {
 	named  bool          // the address can lead to another server later; false in a Cluster
 	used   atomic.Int64  // in a Cluster, the last use in nanoseconds of Unix time
 	dials  Dials         // of second clients
-	detour time.Time     // the time of the next probe through client; zero if none is due
-	asking atomic.Bool   // a probe through client has not returned
+	outage outage.Mark   // of the last probe; changes with each answer
+	detour time.Time     // the time of the next PINGs through client; zero before the first probe
+	asking atomic.Bool   // PINGs through client have not returned
 
 	mu        sync.Mutex
 	spare     *sender   // on the connections of the probe that ended an outage; usually nil
@@ -109,20 +109,15 @@ func (v *server) judge(ctx context.Context, begun outage.Mark, err error) error 
 	return nil
 }
 
-// detourAfter is the time after a failed probe in which no probe uses the user's client.
-// Each failed dial of that client can delay the user's own calls after the outage.
+// detourAfter is the time of an outage in which no PING uses the user's client, and the
+// time between two such PINGs. Each failed dial of that client can delay the user's own
+// calls after the outage.
 const detourAfter = 2 * Limit
 
-// probe sends a PING on a separate connection. While such PINGs fail, it sometimes sends
-// PINGs through the user's client instead.
+// probe sends a PING on a separate connection. In a long outage, it sometimes also
+// starts PINGs through the user's client.
 func (v *server) probe(ctx context.Context) error {
-	if !v.detour.IsZero() && time.Now().After(v.detour) && v.gate.Why() != nil {
-		v.detour = time.Time{}
-		if v.reached(ctx) {
-			return nil
-		}
-		return v.gate.Why()
-	}
+	v.tryClient()
 	o := SecondOptions(v.client)
 	// A pool of 1 continues to dial.
 	o.PoolSize, o.MinIdleConns, o.MaxIdleConns = max(o.PoolSize, 2), 0, 1
@@ -133,16 +128,12 @@ func (v *server) probe(ctx context.Context) error {
 		return struct{}{}, client.Process(ctx, single{redis.NewCmd(ctx, "ping")})
 	})
 	if answers(err) && v.gate.Why() != nil {
-		v.detour = time.Time{}
 		v.lend(newSender(client), o.DialTimeout+Limit)
 		return nil
 	}
 	_ = client.Close()
 	if answers(err) {
 		return nil
-	}
-	if v.detour.IsZero() {
-		v.detour = time.Now().Add(detourAfter)
 	}
 	return err
 }
@@ -161,22 +152,29 @@ func SecondOptions(client *redis.Client) *redis.Options {
 	return &o
 }
 
-// reached reports whether the server answers PINGs over both pools of the user's client.
-// Only that client has the user's dial hooks, which can lead to another address.
-func (v *server) reached(ctx context.Context) bool {
-	if !v.asking.CompareAndSwap(false, true) {
-		return false
+// tryClient starts PINGs over both pools of the user's client if they are due. Only that
+// client has the user's dial hooks, which can lead to another address. If the server
+// answers the PINGs, the outage is over.
+func (v *server) tryClient() {
+	now, mark := time.Now(), v.gate.Begin()
+	if v.detour.IsZero() || v.outage != mark {
+		v.outage, v.detour = mark, now.Add(detourAfter)
 	}
+	if now.Before(v.detour) || !v.asking.CompareAndSwap(false, true) {
+		return
+	}
+	v.detour = now.Add(detourAfter)
 	client := v.client
-	_, _, err := calls.Detached(ctx, func() (struct{}, error) {
+	inBackground(1, func(ctx context.Context) {
 		defer v.asking.Store(false)
 		err := ask(ctx, client, false, "ping")
 		if answers(err) {
 			err = ask(ctx, client, true, "ping")
 		}
-		return struct{}{}, err
+		if answers(err) {
+			v.gate.Answered()
+		}
 	})
-	return answers(err)
 }
 
 // greeting is a hook that closes a connection if the server has too many clients, with
