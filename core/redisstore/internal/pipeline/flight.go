@@ -160,11 +160,13 @@ func (f *flight) send(ctx context.Context, client redis.UniversalClient, cmds []
 		if c.Cmd.Val() != nil || c.Cmd.Err() != nil {
 			continue
 		}
-		// The reply is the server's reply to connecting, or a hook has given up.
-		if reply != nil && c.payload.end() {
+		f.err = errNoReply
+		if reply == nil {
+			return // a hook has given up, and may still write the other calls
+		}
+		if c.payload.end() { // the reply is the server's reply to connecting
 			c.SetErr(reply)
 		}
-		f.err = errNoReply
 	}
 }
 

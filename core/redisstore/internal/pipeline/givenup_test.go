@@ -131,3 +131,29 @@ func TestFailedPipeline_NotUsedAgain(t *testing.T) {
 		}
 	}
 }
+
+// TestHook_GaveUpWithoutError lets a hook return from a pipeline that it still answers.
+// The race detector checks that no command is read then.
+func TestHook_GaveUpWithoutError(t *testing.T) {
+	client, g, h := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}), newGate(), &script{}
+	t.Cleanup(func() { client.Close() })
+	client.AddHook(g)
+	client.AddHook(h)
+	p := newPipeline(t, client)
+	p.Stall(time.Hour)
+	var late sync.WaitGroup
+	h.acts = []func([]redis.Cmder) error{func(cmds []redis.Cmder) error {
+		late.Go(func() {
+			for _, cmd := range cmds[1:] {
+				cmd.(interface{ SetVal(any) }).SetVal(int64(1))
+			}
+		})
+		return nil
+	}}
+	for i, err := range crowd(t, p, g, newKeys(5)) {
+		if err == nil || pipeline.Sent(err) {
+			t.Errorf("call %d: got %v, want that it was not sent", i, err)
+		}
+	}
+	late.Wait()
+}
