@@ -129,10 +129,14 @@ func (s *Store) watchChannel(ctx context.Context, c *store.Claim) (<-chan struct
 }
 
 // begin prepares for the new connection of l, before the connection is live. The last
-// connection cannot be used any more, but may still be about to end.
-func (c *channels) begin(l *hub.Listener[watched], conn *redis.PubSub) {
+// connection cannot be used any more, but may still be about to end. If ctx is done, l
+// is late, and the last connection can be that of a later Listener.
+func (c *channels) begin(ctx context.Context, l *hub.Listener[watched], conn *redis.PubSub) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if ctx.Err() != nil {
+		return
+	}
 	c.stop()
 	c.plain.Store(false)
 	c.of, c.conn, c.gone, c.on, c.left = l, conn, make(chan struct{}), make(map[string]*channel), make(map[string]int)

@@ -71,6 +71,23 @@ func TestRedissonChannels_LateClose(t *testing.T) {
 	}
 }
 
+// TestRedissonChannels_LateBegin delays the first step of a connection until the next one
+// is live. The next one must stay in use (hazard 39).
+func TestRedissonChannels_LateBegin(t *testing.T) {
+	t.Parallel()
+	s := newStore(t, testclient.Redis(t, testserver.StartRedis(t).Addr), redisstore.WithRedisson())
+	live := watch(t, s, claimed())
+	s.ListenLate()
+	if _, err := s.Watch(t.Context(), claimed()); err != nil {
+		t.Errorf("watch of the live connection: got %v, want none", err)
+	}
+	select {
+	case <-live:
+		t.Error("got that the watch of the live connection broke, want that it stays open")
+	default:
+	}
+}
+
 // TestRedissonChannels_ShortDeadline leaves a watch while its connection opens slowly.
 // The connection must stay open for the other watches (hazard 39).
 func TestRedissonChannels_ShortDeadline(t *testing.T) {

@@ -1,8 +1,11 @@
 package redisstore
 
 import (
+	"context"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/hub"
+	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
 	"github.com/lockkit/lockkit/core/store"
 )
 
@@ -47,4 +50,15 @@ func View(plain bool, answer []string) (store.State, bool) {
 	}
 	v, ok := read("key", answer)
 	return v.state, ok
+}
+
+// ListenLate opens a connection for Redisson's wake-ups after the end of its Listener.
+func (s *Store) ListenLate() {
+	all := s.nodes.all[""]
+	h := hub.New(func(ctx context.Context, l *hub.Listener[watched]) error {
+		<-ctx.Done()
+		return s.listenAt(ctx, l, s.client, all)
+	})
+	_, _ = h.Watch(context.Background(), "", 0, pipeline.ErrNoAnswer)
+	h.Close(time.Minute)
 }

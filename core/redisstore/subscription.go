@@ -52,7 +52,7 @@ func (s *Store) listenAt(ctx context.Context, l *hub.Listener[watched], client r
 		_ = sub.conn.Close()
 	})
 	if more != nil {
-		more.begin(l, sub.conn)
+		more.begin(ctx, l, sub.conn)
 		defer more.end(sub.conn)
 	}
 	err := sub.conn.Subscribe(ctx, s.channel)
