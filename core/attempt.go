@@ -90,17 +90,15 @@ func (a *attempt) asHead(t *waiter, c *store.Claim) error {
 	// it has waited behind other callers of this process, or the key was busy for the
 	// last lone caller (contended). Any other caller asks first, and opens its watch
 	// after a busy answer.
-	most, wakeable := budget(c.TTL), a.engine.waiters.wakeable.Load()
+	early, wakeable := min(budget(c.TTL), earlyLimit), a.engine.waiters.wakeable.Load()
 	switch {
 	case a.request.wait == 0:
-	case t.contended && wakeable:
-		if !w.open(a, c, min(most, earlyLimit)) {
+	case (t.ready != nil || t.contended) && wakeable:
+		if !w.open(a, c, early) {
 			w.retry() // after a busy answer the watch is opened again at once, with more time
 		}
-	case t.ready != nil && wakeable:
-		w.open(a, c, most)
-	case t.ready != nil: // the last watch has failed, and this one may hang
-		w.open(a, c, min(most, earlyLimit))
+	case t.ready != nil: // the last watch has failed, and this one may fail too
+		w.open(a, c, early)
 	}
 	if a.request.wait != 0 && !w.live() && !a.engine.waiters.wakeable.Load() {
 		if d := a.engine.waiters.rest(t, a.step()); d > 0 && a.lastsFor(d) {

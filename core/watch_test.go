@@ -185,7 +185,7 @@ func TestBrokenWatch(t *testing.T) {
 		}
 	})
 	// Callers that have queued get a free key one after the other although their watches
-	// hang. Only the first watch may take two seconds.
+	// hang. Only one watch, after a busy answer, may take two seconds.
 	sim(t, "queued callers with hanging watches", func(t *testing.T) {
 		l, store := setup(t)
 		store.setWatch(func(ctx context.Context, _ int) (<-chan struct{}, error) {
