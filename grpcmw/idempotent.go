@@ -200,31 +200,49 @@ type execution struct {
 	committed bool
 
 	mu      sync.Mutex
-	handled bool // a call of an inner interceptor has reached its handler
+	running int  // calls of inner interceptors that have not returned
+	handled bool // such a call has reached its handler
 	unknown bool // the progress of the last of these calls is unknown
 }
 
-// reached records for e, and for the executions outside, that the call c of an inner
-// interceptor has reached its handler, which returned err.
-func (e *execution) reached(c *call, err error) {
+// begun records for e, and for the executions outside, that the rules of an inner
+// interceptor have let the call c pass.
+func (e *execution) begun(c *call) {
+	e.around(c, func(e *execution) { e.running++ })
+}
+
+// returned records that the call c has returned err. If err is no refusal by the kit,
+// the call has reached its handler.
+func (e *execution) returned(c *call, err error) {
 	s, ok := status.FromError(err)
 	if !ok {
 		s = status.FromContextError(err)
 	}
-	for ; e != nil; e, _ = e.outer.Value(executionKey{}).(*execution) {
-		if e.c == c {
-			continue // a rule of the same interceptor
+	reached := !errors.As(err, new(*refused))
+	e.around(c, func(e *execution) {
+		if e.running--; reached {
+			e.handled, e.unknown = true, isUnknown(s)
 		}
-		e.mu.Lock()
-		e.handled, e.unknown = true, isUnknown(s)
-		e.mu.Unlock()
+	})
+}
+
+// around calls note for e and the executions outside, except those of c's interceptor.
+func (e *execution) around(c *call, note func(e *execution)) {
+	for ; e != nil; e, _ = e.outer.Value(executionKey{}).(*execution) {
+		if e.c != c {
+			e.mu.Lock()
+			note(e)
+			e.mu.Unlock()
+		}
 	}
 }
 
+// calls reports whether a call of an inner interceptor has reached its handler, and
+// whether its progress is unknown. Code in between can have left a call that is running.
 func (e *execution) calls() (handled, unknown bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.handled, e.unknown
+	return e.handled || e.running > 0, e.unknown || e.running > 0
 }
 
 // run runs the handler, and returns the response to store.

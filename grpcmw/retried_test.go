@@ -3,6 +3,7 @@ package grpcmw_test
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -79,4 +80,49 @@ func TestIdempotent_BusyAfterATry(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestIdempotent_LeftTry checks a run whose first try is left by an interceptor in
+// between while its handler is running. The next try finds the lock busy.
+func TestIdempotent_LeftTry(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		locks, err := core.New(memstore.New())
+		if err != nil {
+			t.Fatal(err)
+		}
+		runs, err := once.New(locks, once.AtMostOnce())
+		if err != nil {
+			t.Fatal(err)
+		}
+		info := &grpc.UnaryServerInfo{FullMethod: Orders_Pay_FullMethodName}
+		outer := grpcmw.UnaryServerInterceptor(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(runs, grpcmw.AnyCaller())))
+		inner := grpcmw.UnaryServerInterceptor(on(Orders_Pay_FullMethodName, grpcmw.Lock(locks, "order", grpcmw.Field("id"))))
+		ctx := grpc.NewContextWithServerTransportStream(metadata.NewIncomingContext(t.Context(), metadata.Pairs(key, "k")), transport{})
+		finish := make(chan struct{})
+		_, err = outer(ctx, &Order{Id: "42"}, info, func(ctx context.Context, req any) (any, error) {
+			handler := func(context.Context, any) (any, error) {
+				<-finish
+				return &Receipt{}, nil
+			}
+			go func() { _, _ = inner(ctx, req, info, handler) }()
+			synctest.Wait()
+			return inner(ctx, req, info, handler)
+		})
+		if status.Code(err) != codes.Aborted {
+			t.Errorf("got %v, want %v", err, codes.Aborted)
+		}
+		_, err = outer(ctx, &Order{Id: "42"}, info, func(context.Context, any) (any, error) {
+			t.Error("the handler ran again")
+			return &Receipt{}, nil
+		})
+		if err == nil {
+			t.Error("again: got a reply, want a refusal")
+		}
+		close(finish)
+		synctest.Wait()
+		if err := locks.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -102,11 +102,8 @@ func (c *call) run(ctx context.Context, i int) (reply any, err error) {
 	if outer == nil {
 		return c.handler(ctx, c.req)
 	}
-	defer func() { // even if the handler panics
-		if !errors.As(err, new(*refused)) {
-			outer.reached(c, err)
-		}
-	}()
+	outer.begun(c)
+	defer func() { outer.returned(c, err) }() // even if the handler panics
 	return c.handler(ctx, c.req)
 }
 

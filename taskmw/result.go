@@ -70,6 +70,7 @@ type notes struct {
 
 	mu      sync.Mutex
 	kept    once.Answer
+	running int  // tries of inner middlewares that have not returned
 	ran     bool // a try reached the handler
 	unclear bool // the progress of the last of these tries is unknown
 }
@@ -85,12 +86,15 @@ func notesOf(ctx context.Context) *notes {
 // handler that processes a task of another type under its own context.
 func try(ctx context.Context, t *asynq.Task, next asynq.Handler) (n *notes, err error) {
 	n = &notes{typename: t.Type(), outer: notesOf(ctx)}
-	returned := false
+	returned, same := false, n.outer != nil && n.outer.typename == n.typename
+	if same {
+		n.outer.begin()
+	}
 	defer func() {
 		if hasRun(err) {
 			n.record(returned && isUnclear(ctx, err))
 		}
-		if n.outer != nil && n.outer.typename == n.typename {
+		if same {
 			n.outer.add(n)
 		}
 	}()
@@ -107,19 +111,29 @@ func (n *notes) record(unclear bool) {
 	n.ran, n.unclear = true, unclear || n.unclear
 }
 
-// add records the tries of an inner middleware.
+// begin records that an inner middleware calls its handler.
+func (n *notes) begin() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.running++
+}
+
+// add records the tries of an inner middleware, which has returned.
 func (n *notes) add(inner *notes) {
-	if ran, unclear := inner.tries(); ran {
-		n.mu.Lock()
-		defer n.mu.Unlock()
+	ran, unclear := inner.tries()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.running--; ran {
 		n.ran, n.unclear = true, unclear
 	}
 }
 
+// tries reports whether a try has reached the handler, and whether the progress of the
+// last of these tries is unknown. A middleware in between can have left a running try.
 func (n *notes) tries() (ran, unclear bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.ran, n.unclear
+	return n.ran || n.running > 0, n.unclear || n.running > 0
 }
 
 func (n *notes) note(data []byte) {

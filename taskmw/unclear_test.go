@@ -123,3 +123,35 @@ func TestIdempotent_ChildTask(t *testing.T) {
 		}
 	}
 }
+
+// TestIdempotent_LeftTry checks a run whose first try is left by a middleware in between
+// while its handler is running. The next try finds the lock busy.
+func TestIdempotent_LeftTry(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := memLocker(t)
+		outer := taskmw.Idempotent(newOnce(t, l, once.AtMostOnce()), "pay", taskmw.Payload("id"))
+		inner := locked(t, l, taskmw.Acquire(core.Wait(0)))
+		left := func(h asynq.Handler) asynq.Handler {
+			h = inner(h)
+			return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+				go func() { _ = h.ProcessTask(ctx, task) }()
+				synctest.Wait()
+				return h.ProcessTask(ctx, task)
+			})
+		}
+		finish := make(chan struct{})
+		err := run(t.Context(), func(h asynq.Handler) asynq.Handler { return outer(left(h)) }, `{"id":1}`, func(context.Context, *asynq.Task) error {
+			<-finish
+			return nil
+		})
+		if !errors.Is(err, core.ErrBusy) {
+			t.Errorf("got %v, want %v", err, core.ErrBusy)
+		}
+		if err := run(t.Context(), outer, `{"id":1}`, mustNotRun(t)); !errors.Is(err, once.ErrIndeterminate) {
+			t.Errorf("again: got %v, want %v", err, once.ErrIndeterminate)
+		}
+		close(finish)
+		synctest.Wait()
+	})
+}

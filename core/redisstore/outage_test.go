@@ -254,8 +254,12 @@ func TestOutage(t *testing.T) {
 		replicaOf(t, server)
 		var d dialed
 		s := newStore(t, testclient.Redis(t, server.Addr, d.edit), redisstore.WithReplicas(1, time.Second))
-		held := claimed()
-		acquire(t, s, held)
+		var held store.Claim
+		testserver.Eventually(t, soon, "the replica has a grant", func() bool {
+			held = claimed()
+			_, err := s.Acquire(t.Context(), held)
+			return err == nil
+		})
 		server.Kill()
 		learn(t, s)
 		before := d.all.Load()

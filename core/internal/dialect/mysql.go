@@ -37,8 +37,8 @@ const (
 		"/*!80000 AND @@transaction_isolation<>'READ-UNCOMMITTED'*/ AND " + mysqlTimely
 	// mysqlTimely is true unless the session has a time of its own. The variable
 	// timestamp of a session can set NOW, but not SYSDATE, which is the time of its own
-	// evaluation. A statement can wait for a row between these two times, but a call for a
-	// lock takes at most two seconds.
+	// evaluation. A statement can wait for a row between these two times, but a call for
+	// a lock takes at most two seconds.
 	mysqlTimely = "SYSDATE(6) BETWEEN NOW(6) AND NOW(6)+INTERVAL 2 SECOND"
 	mysqlHeld   = "state IS NULL AND written<=" + mysqlNow + " AND until>" + mysqlNow
 	// mysqlFree is correct only before the columns written and until are assigned.
