@@ -79,6 +79,13 @@ func startCluster(t testing.TB, env []string, replicas bool, args ...string) *Cl
 	for i := 3; i < n; i++ {
 		awaitLink(t, c.Nodes[i])
 	}
+	// Without its link, a node would not get the messages that others publish.
+	for _, s := range c.Nodes {
+		Eventually(t, Settled, "a node has a link to each other node", func() bool {
+			text := s.Do("CLUSTER", "NODES").(string)
+			return strings.Count(text, " connected") == n && !strings.Contains(text, "handshake")
+		})
+	}
 	return c
 }
 
