@@ -63,3 +63,28 @@ func TestCommit(t *testing.T) {
 
 // errAny stands for any error.
 var errAny = errors.New("any error")
+
+// TestCommit_ResultBeforeLock commits a result that a middleware has written before an
+// inner Lock.
+func TestCommit_ResultBeforeLock(t *testing.T) {
+	t.Parallel()
+	s := saving.New()
+	l := newLocker(t, s)
+	outer, inner := taskmw.Idempotent(newOnce(t, l), "mail", taskmw.Type()), taskmw.Lock(l, "order", taskmw.Type())
+	task := asynq.NewTask("mail:1", nil)
+	locked := inner(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
+		x := s.Begin()
+		return errors.Join(taskmw.Commit(ctx, x), x.Commit())
+	}))
+	err := outer(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+		return errors.Join(taskmw.WriteResult(ctx, task, []byte("result")), locked.ProcessTask(ctx, task))
+	})).ProcessTask(t.Context(), task)
+	if err != nil {
+		t.Errorf("got %v, want nil", err)
+	}
+	kept, err := newOnce(t, l).Do(t.Context(), taskmw.CallOf("mail", task),
+		func(context.Context) (once.Answer, error) { return once.Answer{}, errors.New("there is no answer") })
+	if err != nil || string(kept.Value) != "\x01result" {
+		t.Errorf("got %q and %v, want the result", kept.Value, err)
+	}
+}

@@ -93,7 +93,7 @@ func (m *idempotent) process(ctx context.Context, t *asynq.Task, next asynq.Hand
 		ran = true
 		d.begin()
 		var n *notes
-		n, answer = try(ctx, t, next)
+		n, answer = try(ctx, t, next, false)
 		committed = adapter.Committed(ctx)
 		if !adapter.IsFinal(ctx) {
 			once.NotFinal(outer) // an outer Idempotent has the same result

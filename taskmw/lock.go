@@ -93,7 +93,7 @@ func run(ctx context.Context, t *asynq.Task, next asynq.Handler) error {
 	if notesOf(ctx) == nil {
 		return next.ProcessTask(ctx, t)
 	}
-	_, err := try(ctx, t, next)
+	_, err := try(ctx, t, next, true)
 	return err
 }
 

@@ -54,6 +54,9 @@ func WriteResult(ctx context.Context, t *asynq.Task, data []byte) error {
 func Commit(ctx context.Context, tx once.Saver) error {
 	var a once.Answer
 	if n := notesOf(ctx); n != nil {
+		for n.lock {
+			n = n.outer
+		}
 		a = n.answer()
 	}
 	return once.Commit(ctx, tx, a)
@@ -66,6 +69,7 @@ type notesKey struct{}
 // own, which it passes on.
 type notes struct {
 	typename string // of the task
+	lock     bool   // of a Lock, which is inside an Idempotent
 	outer    *notes // the notes of an outer middleware, which have the same result
 
 	mu      sync.Mutex
@@ -84,8 +88,8 @@ func notesOf(ctx context.Context) *notes {
 // try calls next under ctx, and records the result and the outcome in new notes. It
 // passes the outcome on to the outer notes, even if next panics. The exception is a
 // handler that processes a task of another type under its own context.
-func try(ctx context.Context, t *asynq.Task, next asynq.Handler) (n *notes, err error) {
-	n = &notes{typename: t.Type(), outer: notesOf(ctx)}
+func try(ctx context.Context, t *asynq.Task, next asynq.Handler, lock bool) (n *notes, err error) {
+	n = &notes{typename: t.Type(), lock: lock, outer: notesOf(ctx)}
 	returned, same := false, n.outer != nil && n.outer.typename == n.typename
 	if same {
 		n.outer.begin()
