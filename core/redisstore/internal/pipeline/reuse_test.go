@@ -21,12 +21,29 @@ import (
 // echo is a hook that needs no server. The answer to each call is the number in its
 // key, and the error of an unanswered call contains the key. Sometimes a pipeline
 // breaks. The hook then reports that even to calls that were answered before, like
-// go-redis.
+// go-redis. Sometimes a call alone takes until others wait and a caller has left.
 type echo struct {
+	census census
+
 	mu    sync.Mutex
 	alone []frame       // contexts of calls sent alone
 	given []redis.Cmder // commands of pipelines that were given up
 	late  atomic.Int64
+}
+
+// census counts callers.
+type census struct {
+	active, calling atomic.Int64 // all callers, and those in a call
+	leavers, left   atomic.Int64 // callers that can leave, and calls that were left
+}
+
+// gather waits until several calls are waiting and a call was left, or until no caller
+// remains that could do so.
+func (c *census) gather() {
+	left := c.left.Load()
+	for c.calling.Load() < min(8, c.active.Load()) || c.left.Load() == left && c.leavers.Load() > 0 {
+		time.Sleep(20 * time.Microsecond)
+	}
 }
 
 // frame is a context that a client may continue to use, with its expected deadline and
@@ -67,6 +84,9 @@ func (h *echo) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 		h.mu.Lock()
 		h.alone = append(h.alone, frame{ctx, until, ctx.Value(ofCall{}), ctx.Done()})
 		h.mu.Unlock()
+		if rand.N(8) == 0 {
+			h.census.gather()
+		}
 		answer(cmd, read(cmd))
 		return nil
 	}
@@ -107,9 +127,9 @@ func (h *echo) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipel
 	}
 }
 
-// callers runs 64 goroutines that call p. Some of them leave their calls. callers
-// returns the first fault.
-func callers(t *testing.T, p *pipeline.Pipeline, calls int) (wrong string) {
+// callers runs 64 goroutines that call p, whose hook is h. Some of them leave their
+// calls. callers returns the first fault.
+func callers(t *testing.T, p *pipeline.Pipeline, h *echo, calls int) (wrong string) {
 	var answered, failed, left atomic.Int64
 	first := make(chan string, 1)
 	fault := func(format string, args ...any) {
@@ -118,9 +138,15 @@ func callers(t *testing.T, p *pipeline.Pipeline, calls int) (wrong string) {
 		default:
 		}
 	}
+	h.census.active.Store(64)
+	h.census.leavers.Store(16)
 	var wg sync.WaitGroup
 	for g := range 64 {
 		wg.Go(func() {
+			defer h.census.active.Add(-1)
+			if g%4 == 0 {
+				defer h.census.leavers.Add(-1)
+			}
 			for i := range calls {
 				n := 1 + g*1000 + i
 				c := fmt.Sprintf("{echo:%d}", n)
@@ -129,7 +155,9 @@ func callers(t *testing.T, p *pipeline.Pipeline, calls int) (wrong string) {
 				if g%4 == 0 {
 					ctx, end = context.WithTimeout(ctx, time.Duration(rand.N(300))*time.Microsecond)
 				}
+				h.census.calling.Add(1)
 				got, err := take(ctx, p, c)
+				h.census.calling.Add(-1)
 				switch {
 				case err == nil && got == int64(n):
 					answered.Add(1)
@@ -137,6 +165,7 @@ func callers(t *testing.T, p *pipeline.Pipeline, calls int) (wrong string) {
 					fault("call %d got the answer to call %v", n, got)
 				case ctx.Err() != nil && errors.Is(err, ctx.Err()):
 					left.Add(1)
+					h.census.left.Add(1)
 				case strings.Contains(err.Error(), c):
 					failed.Add(1)
 				default:
@@ -185,7 +214,7 @@ func TestCall_OwnAnswer(t *testing.T) {
 			p := pipeline.New(client)
 			p.Patient()
 			p.Enough(8)
-			if wrong := callers(t, p, calls); wrong != "" {
+			if wrong := callers(t, p, h, calls); wrong != "" {
 				t.Fatal(wrong) // a faulty Pipeline can fail to close
 			}
 			// Now the abandoned pipelines are answered, all with one token.
@@ -203,7 +232,7 @@ func TestCall_OwnAnswer(t *testing.T) {
 					}
 				}
 			})
-			wrong := callers(t, p, calls)
+			wrong := callers(t, p, h, calls)
 			close(stop)
 			late.Wait()
 			if wrong != "" {
