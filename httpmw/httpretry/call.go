@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/http/httptrace"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockkit/lockkit/retry"
@@ -17,7 +19,7 @@ type call struct {
 	key string
 
 	tries int
-	open  bool           // one of the tries may have been carried out
+	open  bool           // one of the tries, or of base's repetitions, may have been carried out
 	last  *http.Response // the response of the last try, or nil
 }
 
@@ -89,6 +91,7 @@ func (c *call) repeatable() bool {
 
 func (c *call) next(ctx context.Context) (*http.Request, error) {
 	req := c.req.Clone(ctx)
+	req.Trailer = c.req.Trailer // the body can set its values
 	if req.Header == nil {
 		req.Header = make(http.Header)
 	}
@@ -115,7 +118,10 @@ func (c *call) send(req *http.Request) (resp *http.Response, again bool, err err
 	if c.timeout > 0 {
 		inTime = time.AfterFunc(c.timeout, cancel).Stop
 	}
-	resp, err = c.base.RoundTrip(req.WithContext(ctx))
+	var sent atomic.Int64 // how often base has sent the request
+	resp, err = c.base.RoundTrip(req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		WroteHeaders: func() { sent.Add(1) },
+	})))
 	if err != nil {
 		if !inTime() {
 			// The format hides context.Canceled.
@@ -124,9 +130,15 @@ func (c *call) send(req *http.Request) (resp *http.Response, again bool, err err
 		cancel()
 		return nil, false, err
 	}
+	if resp.Body == nil { // as http.Client tolerates it
+		resp.Body = http.NoBody
+	}
+	if resp.Request == nil {
+		resp.Request = req
+	}
 	resp.Body = &body{ReadCloser: resp.Body, call: c, try: c.tries, status: resp.StatusCode, cancel: cancel}
 	again, open := judge(resp)
-	c.open = c.open || open
+	c.open = c.open || open || sent.Load() > 1
 	if !inTime() && !again {
 		_ = resp.Body.Close() // unreadable, because its context is canceled
 		return nil, false, fmt.Errorf("no response within %v s", c.timeout.Seconds())

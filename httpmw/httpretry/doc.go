@@ -20,7 +20,7 @@
 //	*UnknownError            the request may have been carried out: repeat it later under its Key
 //	another error            the request was not carried out; see below for http.Client.Timeout
 //	2xx                      the request was carried out
-//	500, 501, 502, 503, 504  unknown: repeat the request later under the same key
+//	5xx                      unknown: repeat the request later under the same key
 //	409, indeterminate       unknown, and the server does not run the request again
 //	410, unreplayable        the request was carried out, and its response is not available
 //	422, mismatch            the key was used with another request
@@ -32,6 +32,13 @@
 // [UnknownError], because the first try may have been a payment. Only 2xx and responses
 // with Idempotent-Replayed: true show the outcome of an earlier try. A response with
 // 5xx is returned, because it does not claim that the request was refused.
+//
+// http.Client follows redirects. After a redirect, only a 2xx or a 5xx of the next page
+// is returned. Any other outcome of the next page is an UnknownError, except another
+// redirect. A 2xx is then the answer of the next page, for example of a login page. So
+// use CheckRedirect to return http.ErrUseLastResponse, unless the server redirects only
+// to the result. A redirect is refused if it repeats a covered request at a host that
+// Hosts does not name.
 //
 // The caller reads the body of a response. If the body ends early, Read returns an
 // UnknownError. The same request under the same key then gets the whole response.
@@ -75,7 +82,9 @@
 //
 // net/http, below this transport, also repeats a request with an Idempotency-Key under
 // the same key, if a kept-alive connection breaks before the response. Neither [Retry]
-// nor [UnknownError] counts that repetition.
+// nor [UnknownError] counts that repetition. But a repetition by net/http leaves the
+// outcome open, like another try. It is noticed in any base that sends requests by
+// net/http under the context of the request.
 //
 // # What it does not promise
 //

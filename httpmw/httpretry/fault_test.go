@@ -171,6 +171,38 @@ func TestTransportRepeats(t *testing.T) {
 	}
 }
 
+// TestTransportRepeats_Refusal checks that a refusal of net/http's own repetition does
+// not hide the payment of the try whose response was lost. The test covers hazard 72.
+func TestTransportRepeats_Refusal(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{http.StatusUnauthorized, http.StatusTooManyRequests} {
+		t.Run(strconv.Itoa(status), func(t *testing.T) {
+			t.Parallel()
+			s := newShop(t, true)
+			var requests atomic.Int64
+			s.outside = func(w http.ResponseWriter, order string) bool {
+				if order != "5" || requests.Add(1) != 2 {
+					return false
+				}
+				w.WriteHeader(status)
+				return true
+			}
+			client := s.client(httpretry.Retry(retry.None))
+			if got := s.pay(t.Context(), client, "4"); !got.paid("4") {
+				t.Fatalf("test setup: got %v", got)
+			}
+			s.Inject(testserver.Match{}, testserver.CloseReply)
+			got := s.pay(t.Context(), client, "5")
+			if n, charges := requests.Load(), s.charged("5"); n != 2 || charges != 1 {
+				t.Fatalf("test setup: %d requests, %d charges", n, charges)
+			}
+			if unknown, ok := got.unknown(); !ok || unknown.Tries != 1 || unknown.Status != status {
+				t.Errorf("got %v, want an UnknownError", got)
+			}
+		})
+	}
+}
+
 // TestStorm pays many orders while most messages meet a fault. Each order is charged
 // once, or its outcome is unknown. An order with an unknown outcome is charged once
 // when its payment is repeated under its key. The test covers hazard 72.

@@ -1,6 +1,7 @@
 package httpretry_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -246,6 +247,59 @@ func TestTries(t *testing.T) {
 					t.Errorf("%d bodies are not closed", n)
 				}
 			})
+		})
+	}
+}
+
+// TestRedirects checks the outcomes of http.Client, which follows redirects.
+func TestRedirects(t *testing.T) {
+	t.Parallel()
+	to := func(status int, where string) answer {
+		return answer{status: status, header: http.Header{"Location": {where}}}
+	}
+	receipt := answer{status: 200, body: "receipt"}
+	for name, c := range map[string]struct {
+		answers []answer
+		method  string
+		tries   int
+		status  int // of the response or the UnknownError
+		unknown bool
+		failed  bool // another error
+	}{
+		"receipt at another page":    {answers: []answer{to(303, "/receipt"), receipt}, tries: 2, status: 200},
+		"lost receipt":               {answers: []answer{to(303, "/receipt"), lost}, tries: 2, unknown: true},
+		"lost receipt elsewhere":     {answers: []answer{to(303, "https://cdn.example/r"), lost}, tries: 2, unknown: true},
+		"lost after two redirects":   {answers: []answer{to(303, "/a"), to(302, "/b"), lost}, tries: 3, unknown: true},
+		"no receipt":                 {answers: []answer{to(303, "/receipt"), problem(404, "")}, tries: 2, status: 404, unknown: true},
+		"broken receipt":             {answers: []answer{to(303, "/receipt"), problem(500, "")}, tries: 2, status: 500},
+		"307 to a named host":        {answers: []answer{to(307, "/pay2"), paid}, tries: 2, status: 201},
+		"307 to another host":        {answers: []answer{to(307, "https://other.example/pay"), paid}, tries: 1, failed: true},
+		"307 of an uncovered method": {answers: []answer{to(307, "/pay2"), lost}, method: http.MethodPut, tries: 2, failed: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := peer{answers: c.answers}
+			r := post(t.Context(), t, strings.NewReader("5 euros"))
+			r.Method = cmp.Or(c.method, r.Method)
+			resp, err := (&http.Client{Transport: newTransport(&p, httpretry.Retry(retry.None))}).Do(r)
+			status, unknown := 0, new(httpretry.UnknownError)
+			isUnknown := errors.As(err, &unknown)
+			switch {
+			case err == nil:
+				status = resp.StatusCode
+				_ = resp.Body.Close()
+			case isUnknown:
+				status = unknown.Status
+				if unknown.Tries != 1 || unknown.Key != p.keys[0][0] {
+					t.Errorf("got %d tries under %q, want 1 under %q", unknown.Tries, unknown.Key, p.keys[0])
+				}
+			}
+			if status != c.status || isUnknown != c.unknown || (err != nil && !isUnknown) != c.failed || len(p.times) != c.tries {
+				t.Errorf("got %d, %v after %d tries, want %d after %d", status, err, len(p.times), c.status, c.tries)
+			}
+			if n := p.open.Load(); n != 0 {
+				t.Errorf("%d bodies are not closed", n)
+			}
 		})
 	}
 }

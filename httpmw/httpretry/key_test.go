@@ -94,6 +94,7 @@ func TestKeys(t *testing.T) {
 		"two headers":              {nil, http.Header{"Idempotency-Key": {"a", "b"}}, nil, ""},
 		"two headers in two cases": {nil, http.Header{"Idempotency-Key": {"a"}, "idempotency-key": {"a"}}, nil, ""},
 		"empty key in the context": {[]string{""}, nil, []httpretry.Option{ours}, ""},
+		"blank key of Key":         {nil, nil, []httpretry.Option{httpretry.Key(func(*http.Request) string { return " \t" })}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -194,6 +195,39 @@ func TestBodies(t *testing.T) {
 		if string(got) != "rec" || !errors.Is(err, io.ErrUnexpectedEOF) || !errors.As(err, &unknown) || unknown.Status != 201 || unknown.Tries != 2 || unknown.Key != p.keys[1][0] {
 			t.Errorf("got %q, %v", got, err)
 		}
+	})
+
+	t.Run("no body in the response", func(t *testing.T) {
+		t.Parallel()
+		base := roundTrip(func(r *http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: 201, Header: http.Header{}}, nil
+		})
+		resp, err := newTransport(base).RoundTrip(post(t.Context(), t, nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(resp.Body); len(got) > 0 || err != nil {
+			t.Errorf("got %q, %v", got, err)
+		}
+		_ = resp.Body.Close()
+	})
+
+	t.Run("trailer that the body sets", func(t *testing.T) {
+		t.Parallel()
+		r := post(t.Context(), t, stream())
+		r.Trailer = http.Header{"Digest": nil}
+		base := roundTrip(func(sent *http.Request) (*http.Response, error) {
+			r.Trailer.Set("Digest", "5")
+			if got := sent.Trailer.Get("Digest"); got != "5" {
+				t.Errorf("got the trailer %q, want 5", got)
+			}
+			return &http.Response{StatusCode: 201, Header: http.Header{}, Body: http.NoBody}, nil
+		})
+		resp, err := newTransport(base).RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
 	})
 
 	t.Run("long body before another try", func(t *testing.T) {

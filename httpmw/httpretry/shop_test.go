@@ -73,6 +73,8 @@ type shop struct {
 	// before is called before an order is charged, and can respond instead.
 	before func(w http.ResponseWriter, order string) (answered bool)
 	inside func(http.Handler) http.Handler
+	// outside can respond to a request before Idempotent sees it.
+	outside func(w http.ResponseWriter, order string) (answered bool)
 }
 
 // newShop starts a shop. guarded makes the shop honor keys.
@@ -109,7 +111,11 @@ func newShop(t *testing.T, guarded bool, opts ...once.Option) *shop {
 		pay = stdmw.Idempotent(runs, stdmw.AnyCaller())(pay)
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.came(strings.TrimPrefix(r.URL.Path, "/pay/"), r.Header.Get("Idempotency-Key"))
+		order := strings.TrimPrefix(r.URL.Path, "/pay/")
+		s.came(order, r.Header.Get("Idempotency-Key"))
+		if s.outside != nil && s.outside(w, order) {
+			return
+		}
 		pay.ServeHTTP(w, r)
 	}))
 	t.Cleanup(server.Close)

@@ -24,8 +24,9 @@ type transport struct {
 // Hosts. It sends other requests unchanged.
 //
 // The key comes from the request's own header, else from WithKey, else from Key.
-// Otherwise it is random. A request with an empty key from its header or WithKey fails,
-// and nothing is sent. Several keys in the header have the same effect.
+// Otherwise it is random. A request with an empty or blank key from its header or
+// WithKey fails, and nothing is sent. A blank key from Key, and several keys in the
+// header, have the same effect.
 //
 // A request is tried again after an error of base, after 408, 425, 429, 502, 503 and
 // 504, and after 409 if its problem type ends in "idempotency-in-progress" or
@@ -35,6 +36,7 @@ type transport struct {
 //
 // For a covered request with a key, the error matches *UnknownError if the request may
 // have been carried out. Any other error means that the request was not carried out.
+// The same is true for the requests that follow a redirect of a covered request.
 // New panics without Hosts, or for a nil option.
 func New(base http.RoundTripper, opts ...Option) http.RoundTripper {
 	if base == nil {
@@ -67,7 +69,7 @@ func (t *transport) CloseIdleConnections() {
 
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if !t.covers(req) {
-		return t.base.RoundTrip(req)
+		return t.pass(req)
 	}
 	key, err := t.keyOf(req)
 	if err != nil {
@@ -79,6 +81,47 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	c := call{transport: t, req: req, key: key}
 	return c.run()
+}
+
+// errRedirect is the error of a redirect that would carry a covered request out of the
+// reach of its key.
+var errRedirect = errors.New("httpretry: a redirect repeats the request at a host that Hosts does not name; nothing was sent there")
+
+// pass sends a request that is not covered. http.Client sends such a request when the
+// response to a covered request is a redirect. Then the covered request may have been
+// carried out, and only a 2xx or a 5xx is returned. Another redirect is returned too,
+// because http.Client follows it.
+func (t *transport) pass(req *http.Request) (*http.Response, error) {
+	key := t.redirected(req)
+	switch {
+	case key == "":
+		return t.base.RoundTrip(req)
+	case slices.Contains(t.methods, req.Method):
+		closeBody(req)
+		return nil, errRedirect
+	}
+	resp, err := t.base.RoundTrip(req)
+	if err != nil {
+		return nil, &UnknownError{Key: key, Tries: 1, Err: err}
+	}
+	if resp.StatusCode/100 == 4 {
+		if resp.Body != nil {
+			_ = resp.Body.Close()
+		}
+		return nil, &UnknownError{Key: key, Tries: 1, Status: resp.StatusCode, Err: statusError(resp.StatusCode)}
+	}
+	return resp, nil
+}
+
+// redirected returns the key of the last covered request whose redirects lead to req, or
+// "" if there is none.
+func (t *transport) redirected(req *http.Request) string {
+	for from := req.Response; from != nil && from.Request != nil; from = from.Request.Response {
+		if key := from.Request.Header.Get(keyHeader); key != "" && t.covers(from.Request) {
+			return key
+		}
+	}
+	return ""
 }
 
 // covers reports whether the method of req is covered, and Hosts names both the
@@ -105,9 +148,14 @@ func (t *transport) keyOf(req *http.Request) (string, error) {
 	if key, ok := req.Context().Value(contextKey{}).(string); ok && len(own) == 0 {
 		own = []string{key}
 	}
+	if len(own) == 0 {
+		if key := t.key(req); key != "" {
+			own = []string{key}
+		}
+	}
 	switch {
 	case len(own) == 0:
-		return t.key(req), nil
+		return "", nil
 	case len(own) > 1 || strings.Trim(own[0], " \t") == "":
 		return "", errKey
 	}
