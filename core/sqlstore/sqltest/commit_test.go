@@ -1,6 +1,7 @@
 package sqltest
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -1000,11 +1001,19 @@ func TestCommit_OtherHolds(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for i, e := range s.Extend(t.Context(), claims) {
-			if e.Err != nil {
-				t.Errorf("after a rollback, hold %d: got %v, want nil", i, e.Err)
+		testserver.Eventually(t, long, "all are extended after a rollback", func() bool {
+			var failed error
+			for i, e := range s.Extend(t.Context(), claims) {
+				if errors.Is(e.Err, store.ErrLost) {
+					t.Errorf("after a rollback, hold %d: got %v, want nil", i, e.Err)
+				}
+				failed = cmp.Or(failed, e.Err)
 			}
-		}
+			if failed != nil {
+				t.Logf("after a rollback: %v", failed)
+			}
+			return failed == nil
+		})
 	})
 }
 
