@@ -199,9 +199,15 @@ func (l *Lease) FinishLong(ctx context.Context, r, instead store.Record) error {
 // longer held, the run is undone, unless another run has begun since then. After
 // ErrUnavailable the undo continues in the background. It also does so if only this
 // process no longer trusts the lease. The undo does not continue if the lease had been
-// released before. Withdraw fails with ErrInvalid, and does nothing, for a lease that
-// is not of Begin.
+// released before.
+//
+// Withdraw also releases a lease of Acquire whose work has not begun. KeepFor then has
+// no effect, so that another process can do the work.
 func (l *Lease) Withdraw(ctx context.Context) error {
+	if l.opts.record == nil {
+		_, err := l.finish(ctx, "withdraw", nil, true)
+		return err
+	}
 	return l.settle(ctx, "withdraw", nil, nil, true)
 }
 

@@ -276,9 +276,11 @@ func TestWithdraw(t *testing.T) {
 	})
 	sim(t, "lease without a run", func(t *testing.T) {
 		l, _ := setup(t)
-		lease := acquire(t, t.Context(), l, "order:1")
-		wantErr(t, lease.Withdraw(t.Context()), core.ErrInvalid)
-		wantHeldLease(t, lease)
-		release(t, lease)
+		lease := acquire(t, t.Context(), l, "job:1", core.KeepFor(time.Hour))
+		for range 2 {
+			wantErr(t, lease.Withdraw(t.Context()), nil)
+		}
+		wantErr(t, lease.Release(t.Context()), nil)
+		acquire(t, t.Context(), l, "job:1", core.Wait(0)).Release(t.Context())
 	})
 }

@@ -33,13 +33,15 @@ type Inspector struct {
 type Option func(*config)
 
 type config struct {
-	observer core.Observer // can be nil
+	observer core.Observer // nil without Observer
 	secret   []byte
 }
 
 // Observer notifies o of each hold that was or may have been removed, with one
 // core.Revoked event. By default no observer is notified.
-func Observer(o core.Observer) Option { return func(c *config) { c.observer = o } }
+func Observer(o core.Observer) Option {
+	return func(c *config) { c.observer = core.Observers(o) } // which recovers panics
+}
 
 // Secret makes all processes with this secret use the same digests of keys, and accept
 // each other's forms and positions in a list. Use Secret for several replicas of a page

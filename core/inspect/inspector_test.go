@@ -262,6 +262,16 @@ var errVague = errors.New("no answer")
 
 func (vague) Revoke(context.Context, string, string, time.Duration) error { return errVague }
 
+func TestRevoke_ObserverPanics(t *testing.T) {
+	t.Parallel()
+	store := memstore.New()
+	in := newInspector(t, store, inspect.Observer(observe(func(core.Event) { panic("observer") })))
+	lease := acquire(t, newLocker(t, store), "order:1")
+	if err := in.Revoke(t.Context(), "order:1", lease.ID()); err != nil {
+		t.Errorf("got %v, want nil", err)
+	}
+}
+
 func TestRevoke_Notified(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

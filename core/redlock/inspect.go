@@ -232,7 +232,7 @@ func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration
 	default:
 		return inspection.Lost(op)
 	}
-	return fmt.Errorf("%s: outcome unknown: %d of %d nodes had the hold: %w", op, had, len(s.nodes), errors.Join(errs...))
+	return &uncertain{"revoke", fmt.Errorf("%d of %d nodes had the hold: %w", had, len(s.nodes), errors.Join(errs...))}
 }
 
 // inspectable returns an error if a node is not a store.Inspector, or ctx is done.

@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -20,6 +21,7 @@ var errDown = errors.New("no route to host")
 type switched struct {
 	*memstore.Store
 	down bool
+	lost error // the error of a Revoke whose reply is lost
 }
 
 func (s *switched) Look(ctx context.Context, key string) (store.State, error) {
@@ -40,7 +42,55 @@ func (s *switched) Revoke(ctx context.Context, key, hold string, keep time.Durat
 	if s.down {
 		return errDown
 	}
-	return s.Store.Revoke(ctx, key, hold, keep)
+	err := s.Store.Revoke(ctx, key, hold, keep)
+	return cmp.Or(s.lost, err)
+}
+
+// TestInspector_UnknownRevoke checks that the error of a revoke with an unknown outcome
+// does not match the class of one node's answer, which promises that nothing has
+// changed.
+func TestInspector_UnknownRevoke(t *testing.T) {
+	t.Parallel()
+	var nodes [3]*switched
+	var stores []store.Store
+	for i := range nodes {
+		nodes[i] = &switched{Store: memstore.New()}
+		stores = append(stores, nodes[i])
+	}
+	s := newStore(t, stores, redlock.WithNodeTimeout(slow))
+	errLost := errors.New("lost reply")
+	for name, edit := range map[string]func(c store.Claim){
+		"hold at two nodes": func(c store.Claim) {
+			for i := range 2 {
+				nodes[i].lost = errLost
+			}
+			if err := nodes[2].Release(t.Context(), c); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"refused by one node": func(store.Claim) {
+			nodes[1].lost = errLost
+			nodes[2].lost = fmt.Errorf("%w: %w", store.ErrUnavailable, errDown)
+		},
+	} {
+		c := store.Claim{Key: name, Owner: rand.Text(), Lease: rand.Text(), Weight: store.All, Limit: store.All, TTL: time.Minute}
+		for _, n := range nodes {
+			if _, err := n.Acquire(t.Context(), c); err != nil {
+				t.Fatal(err)
+			}
+		}
+		edit(c)
+		err := s.Revoke(t.Context(), c.Key, store.HoldID(c.Lease), 0)
+		for _, class := range []error{store.ErrLost, store.ErrUnavailable, store.ErrInvalid, store.ErrUnsupported} {
+			if err == nil || errors.Is(err, class) {
+				t.Errorf("%s: got %v, want an unknown outcome", name, err)
+				break
+			}
+		}
+		for _, n := range nodes {
+			n.lost = nil
+		}
+	}
 }
 
 // TestInspectorOfAMajority checks that a hold is shown, and can be revoked, if a

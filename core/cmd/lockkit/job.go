@@ -10,29 +10,38 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/lockkit/lockkit/core"
 )
 
 // stuck is the time after SIGKILL after which remaining processes count as impossible to
 // kill.
 const stuck = 2 * time.Second
 
-// job is a command in its own process group, which includes the command's children.
+// job is a command in its own process group, which usually includes the command's
+// children.
 type job struct {
 	cmd    *exec.Cmd
 	guard  *guard
+	before []child            // children of this process that are not of the job
+	exits  atomic.Int64       // exits of children that were noticed
 	ended  chan struct{}      // closed when the command was reaped
 	status syscall.WaitStatus // valid after the command was reaped
 }
 
-// startJob starts the command. The calling goroutine must last as long as the job. On
-// Linux the kernel kills the command when the thread that started the command exits.
-func startJob(path string, args, env []string) (*job, error) {
+// startJob starts the command, unless holds then returns false. It returns a job if the
+// command was started, even with an error. The calling goroutine must last as long as
+// the job. On Linux the kernel kills the command when the thread that started the
+// command exits.
+func startJob(path string, args, env []string, holds func() bool) (*job, error) {
 	runtime.LockOSThread()
+	before := children()
 	adopt()
 	g, err := newGuard()
 	if err != nil {
@@ -46,15 +55,22 @@ func startJob(path string, args, env []string) (*job, error) {
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	endWithParent(cmd.SysProcAttr)
+	if !holds() { // this process may have been paused until now
+		g.end()
+		return nil, core.ErrLost
+	}
 	if err := cmd.Start(); err != nil {
 		g.end()
 		return nil, err
 	}
-	j := &job{cmd: cmd, guard: g, ended: make(chan struct{})}
+	j := &job{cmd: cmd, guard: g, before: before, ended: make(chan struct{})}
 	go j.reap()
 	if err := g.watch(j.group()); err != nil {
-		j.stop(time.Now())
-		return nil, err
+		err = fmt.Errorf("the command was stopped, because the guard of its process group has exited: %w", err)
+		if !j.stop(time.Now()) {
+			err = errStuck
+		}
+		return j, err
 	}
 	return j, nil
 }
@@ -64,8 +80,10 @@ func startJob(path string, args, env []string) (*job, error) {
 // function may wait for the command, because reap would miss the command's exit status.
 func (j *job) reap() {
 	for running := true; ; {
+		awaitExit()
+		j.exits.Add(1)
 		var status syscall.WaitStatus
-		switch pid, err := syscall.Wait4(-1, &status, 0, nil); {
+		switch pid, err := syscall.Wait4(-1, &status, waitFlags, nil); {
 		case errors.Is(err, syscall.EINTR):
 		case err != nil:
 			return // no child is left, not even the guard
@@ -92,29 +110,65 @@ func (j *job) gone() bool {
 	return errors.Is(syscall.Kill(-j.group(), 0), syscall.ESRCH)
 }
 
-// stop sends SIGTERM to the group now, and SIGKILL from the time kill on. It waits
-// until the whole group has exited, at most until stuck after kill, and reports whether
-// it has.
+// stop sends SIGTERM to the group now, and SIGKILL from the time kill on. When the group
+// has exited, stop does the same with the strays. It waits until all have exited, at
+// most until stuck after the first SIGKILL, and reports whether they have.
 func (j *job) stop(kill time.Time) bool {
 	if !j.gone() && time.Now().Before(kill) {
 		j.signal(syscall.SIGTERM)
 	}
-	for !j.gone() {
-		left := time.Until(kill)
-		if left <= 0 {
-			j.signal(syscall.SIGKILL)
+	asked := make(map[child]bool) // strays that have received SIGTERM
+	var killed time.Time
+	for {
+		gone, strays := j.gone(), []child(nil)
+		if gone {
+			if strays = j.strays(); len(strays) == 0 {
+				j.guard.end()
+				return true
+			}
 		}
-		if left < -stuck {
-			return false
-		}
-		pause := 5 * time.Millisecond
-		if left > 0 {
+		now, pause := time.Now(), 5*time.Millisecond
+		if left := kill.Sub(now); left > 0 {
 			pause = min(pause, left)
+			for _, c := range strays {
+				if !asked[c] {
+					asked[c] = true
+					c.signal(syscall.SIGTERM)
+				}
+			}
+		} else {
+			if killed.IsZero() {
+				killed = now
+			}
+			if now.Sub(killed) > stuck {
+				return false
+			}
+			if !gone {
+				j.signal(syscall.SIGKILL)
+			}
+			for _, c := range strays {
+				c.signal(syscall.SIGKILL)
+			}
 		}
 		time.Sleep(pause)
 	}
-	j.guard.end()
-	return true
+}
+
+// strays returns the processes that the command has left behind outside its group, if
+// they are in the session of this process. It returns only children of this process.
+// The children of a stray become strays when the stray has exited.
+func (j *job) strays() []child {
+	for {
+		exits := j.exits.Load()
+		found := slices.DeleteFunc(children(), func(c child) bool {
+			return slices.Contains(j.before, c) || c.pid == j.guard.cmd.Process.Pid && !j.guard.reaped.Load()
+		})
+		// A parent can exit after its children were looked at, and before the parent
+		// itself is looked at.
+		if len(found) > 0 || exits == j.exits.Load() {
+			return found
+		}
+	}
 }
 
 // exit returns the command's exit code as a shell reports it. The command must have

@@ -12,4 +12,16 @@ func endWithParent(*syscall.SysProcAttr) {}
 
 func adopt() {}
 
+func awaitExit() {}
+
+const waitFlags = 0
+
+// child is not used on this system, where the processes that the command leaves behind
+// get another parent.
+type child struct{ pid int }
+
+func children() []child { return nil }
+
+func (child) signal(syscall.Signal) {}
+
 func self() (string, error) { return os.Executable() }

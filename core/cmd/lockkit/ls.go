@@ -26,7 +26,8 @@ about a second of the server's time. The locks are in no particular order. A loc
 exists during the whole walk is listed at least once, and can be listed twice. Other
 locks can be missed.
 
-` + storeFlagsHelp + `  -held D        list only holds and waits of at least D (default 5s, with -all 0)
+` + storeFlagsHelp + `  -held D        list only holds and waits of at least D (default 5s, with -all 0). With
+                 -all also those whose time is not known
   -all           walk over the whole store
   -json          print a JSON object on each line
 
@@ -120,7 +121,7 @@ func (l listing) walk(ctx context.Context, in *inspect.Inspector) error {
 				continue
 			}
 			for _, r := range rowsOf(lock) {
-				if l.held <= 0 || r.For >= l.held.Milliseconds() {
+				if l.held <= 0 || r.For == 0 || r.For >= l.held.Milliseconds() {
 					l.write([]row{r})
 				}
 			}

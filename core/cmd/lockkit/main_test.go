@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	switch {
 	case len(os.Args) > 1 && os.Args[1] == "worker":
 		os.Exit(work(os.Args[2:]))
-	case os.Getenv(asProgram) != "":
+	case len(os.Args) > 1 && os.Args[1] == program.GuardName, os.Getenv(asProgram) != "":
 		if d, err := time.ParseDuration(os.Getenv(answerLimit)); err == nil {
 			program.SetAnswerLimit(d)
 		}

@@ -312,6 +312,17 @@ func TestOperators(t *testing.T) {
 				if c := served(t, url, "ls", "-all", "-held", "1h"); c.code != 0 || strings.Count(c.out, "\n") != 1 {
 					t.Errorf("%+v", c)
 				}
+				reader, err := locks.Acquire(t.Context(), "reader:1", core.Shared())
+				if err != nil {
+					t.Fatal(err)
+				}
+				all, old := served(t, url, "ls", "-all", "-json", "reader").rows(t), served(t, url, "ls", "-all", "-json", "-held", "1h", "reader").rows(t)
+				if len(all) != 1 || (len(old) == 1) != (all[0].For == 0) {
+					t.Errorf("got %+v, and %+v with -held", all, old)
+				}
+				if err := reader.Release(t.Context()); err != nil {
+					t.Error(err)
+				}
 			})
 			t.Run("cards name the process", func(t *testing.T) {
 				ofService := service(t, s, core.WithCard(core.Card{Service: "billing", Version: "1.4", Trace: func(context.Context) string { return "trace-1" }}))

@@ -41,19 +41,22 @@ another process can acquire the lock: by SIGTERM, then by SIGKILL.
   -shared        share the lock with other commands that use -shared
   -permits N/OF  take N of OF permits instead of the whole lock, such as 1/3
   -keep D        hold the lock until D after its grant, even if COMMAND exits earlier,
-                 so that a job that several machines start runs once
+                 so that a job that several machines start runs once. If COMMAND did not
+                 run, the lock is free
   -grace D       send SIGTERM earlier: D before SIGKILL (default 2.4 % of -ttl, at most
                  40 %)
   -join          join the lock whose owner is in LOCKKIT_OWNER, if the owner holds KEY.
                  COMMAND gets LOCKKIT_OWNER too. Its value is a secret
 
-COMMAND is the first process of a new process group, and its children are in the group.
+COMMAND is the first process of a new process group. Its children are in the group,
+unless they change their group, like timeout and the jobs of an interactive shell.
 lockkit passes SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 on to the whole
-group. Processes that COMMAND leaves running in the group are stopped before the lock is
-released. A process that starts its own session (setsid) leaves the group, and is not
-stopped. If lockkit is killed, the group is killed. If lockkit is stopped (SIGSTOP), the
-group is not stopped in time. Then only a resource that refuses older tokens is safe.
-COMMAND cannot read from the terminal.
+group. Processes that COMMAND leaves running are stopped before the lock is released. On
+systems other than Linux, these are only the processes of the group. A process that
+starts its own session (setsid) is not stopped. If lockkit is killed, only the group is
+killed: use timeout --foreground. If lockkit is stopped (SIGSTOP), the group is not
+stopped in time. Then only a resource that refuses older tokens is safe. COMMAND cannot
+read from the terminal.
 
 COMMAND gets the lock's fencing token in LOCKKIT_TOKEN. The token is greater than the
 token of every earlier holder. With -shared or -permits there is no token.
@@ -62,8 +65,8 @@ The exit code is the exit code of COMMAND. If a signal ended COMMAND or the wait
 lock, the exit code is 128 plus the signal's number. Other exit codes:
   75  the lock is busy; COMMAND did not run
   69  the store is unavailable; COMMAND did not run
-  70  the lock was lost: COMMAND was stopped, or had just exited. Or a process of
-      COMMAND cannot be killed
+  70  the lock was lost: COMMAND was stopped, had just exited, or did not run. Or a
+      process of COMMAND cannot be killed
   64  a flag, KEY or the store's URL is wrong, or the store does not support the
       request; COMMAND did not run
  126  COMMAND cannot be run
@@ -180,29 +183,29 @@ func (p *plan) run(locks *core.Locker) (int, error) {
 	lease, sig, err := p.acquire(locks, signals)
 	switch {
 	case err == nil && sig != 0: // the lock was granted despite the signal
-		_ = lease.Release(context.Background())
+		_ = lease.Withdraw(context.Background())
 		return exitSignal + int(sig), nil
 	case sig != 0:
 		return exitSignal + int(sig), nil
 	case err != nil:
 		return status(err), err
 	}
-	t := newTrust(lease, p.grace)
-	if p.grace > t.span/2 {
+	t, j, code, err := p.start(lease)
+	switch {
+	case errors.Is(err, errStuck):
+		return code, err
+	case j == nil: // the command has not run, so -keep has no effect
+		_ = lease.Withdraw(context.Background())
+		return code, err
+	case err != nil:
 		_ = lease.Release(context.Background())
-		return exitUsage, fmt.Errorf("-grace: %s exceeds half of the lock's validity of %s (at most %s)",
-			words.Duration(p.grace), words.Duration(t.span.Round(time.Millisecond)), words.Duration((t.span / 2).Round(time.Millisecond)))
-	}
-	j, err := startJob(p.path, p.args, p.environ(lease))
-	if err != nil {
-		_ = lease.Release(context.Background())
-		return cannotRun(err), err
+		return code, err
 	}
 	lost, stopped := t.watch(j, signals)
 	if !stopped {
 		return exitLost, errStuck
 	}
-	code := j.exit()
+	code = j.exit()
 	switch err := lease.Release(context.Background()); {
 	case lost || errors.Is(err, core.ErrLost):
 		return exitLost, fmt.Errorf("%w; the command exited with code %d", core.ErrLost, code)
@@ -210,6 +213,34 @@ func (p *plan) run(locks *core.Locker) (int, error) {
 		return code, fmt.Errorf("%w; the lock expires after its TTL", err)
 	}
 	return code, nil
+}
+
+// start starts the command. It returns a job if the command was started, even with an
+// error. code is the exit code for an error.
+func (p *plan) start(lease *core.Lease) (t *trust, j *job, code int, err error) {
+	// A lock that its holder has passed on lasts for a short time, until an extension.
+	if time.Until(lease.Deadline()) < p.ttl*2/3 {
+		if err := lease.Extend(context.Background(), p.ttl); err != nil {
+			return nil, nil, status(err), fmt.Errorf("%w; the command did not run", err)
+		}
+	}
+	t = newTrust(lease, p.grace)
+	if t.holds() && p.grace > t.span/2 {
+		return nil, nil, exitUsage, fmt.Errorf("-grace: %s exceeds half of the lock's validity of %s (at most %s)",
+			words.Duration(p.grace), words.Duration(t.span.Round(time.Millisecond)), words.Duration((t.span / 2).Round(time.Millisecond)))
+	}
+	j, err = startJob(p.path, p.args, p.environ(lease), t.holds)
+	switch {
+	case errors.Is(err, errStuck):
+		code = exitLost
+	case errors.Is(err, core.ErrLost):
+		code, err = exitLost, fmt.Errorf("%w; the command did not run", core.ErrLost)
+	case err != nil && j != nil:
+		code = exitNoExec
+	case err != nil:
+		code = cannotRun(err)
+	}
+	return t, j, code, err
 }
 
 // listen subscribes to the signals for the command, and to the signals that would kill

@@ -3,6 +3,8 @@
 package main_test
 
 import (
+	"bytes"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/lockkit/lockkit/core"
+	program "github.com/lockkit/lockkit/core/cmd/lockkit"
 	"github.com/lockkit/lockkit/core/pgstore"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
@@ -98,6 +102,14 @@ func TestRun(t *testing.T) {
 				served(t, store, "run", "-keep", "1m", "keep:1", "--", "true").want(t, 0, "")
 				served(t, store, "run", "-keep", "1m", "keep:1", "--", "true").want(t, 75, "busy")
 			})
+			t.Run("kept key without a run", func(t *testing.T) {
+				script := file(t)
+				if err := os.WriteFile(script, []byte("#!/nowhere/sh\n"), 0o700); err != nil {
+					t.Fatal(err)
+				}
+				served(t, store, "run", "-keep", "1m", "unkept:1", "--", script).want(t, 127, "no such file")
+				served(t, store, "run", "-keep", "1m", "unkept:1", "--", "true").want(t, 0, "")
+			})
 			t.Run("permits", func(t *testing.T) {
 				for range 2 {
 					runWorker(t, store, file(t), "-permits", "1/2", "permits:1")
@@ -173,6 +185,41 @@ func TestSignals(t *testing.T) {
 		holder.Wait(patience)
 		do(t, store, "run", "wait:1", "--", "true").want(t, 0, "")
 	})
+}
+
+// TestRun_PassedOn checks that a lock that its holder passes on, for a short time at
+// first, has room for a long grace.
+func TestRun_PassedOn(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	store, f := redisURL(server.Addr), file(t)
+	holder := runWorker(t, store, f, "-ttl", "30s", "passed:1")
+	waiter := lockkit(t, store, "run", "-ttl", "30s", "-wait", "10m", "-grace", "10s", "passed:1", "--", "true")
+	var errs bytes.Buffer
+	waiter.Stderr = &errs
+	if err := waiter.Start(); err != nil {
+		t.Fatal(err)
+	}
+	testserver.Eventually(t, patience, "it waits", func() bool {
+		return strings.Contains(server.Do("CLIENT", "LIST", "TYPE", "PUBSUB").(string), "cmd=subscribe")
+	})
+	_ = syscall.Kill(holder.Pid(), syscall.SIGTERM)
+	if err := waiter.Wait(); err != nil {
+		t.Errorf("%v: %s", err, errs.String())
+	}
+}
+
+// TestStartJob_LostLock checks that a command is not started if the lock was lost after
+// its grant, for example while this process was paused.
+func TestStartJob_LostLock(t *testing.T) {
+	t.Parallel()
+	f := file(t)
+	if err := program.StartLost("/bin/sh", []string{"sh", "-c", `: >"$0"`, f}); !errors.Is(err, core.ErrLost) {
+		t.Errorf("got %v, want ErrLost", err)
+	}
+	if _, err := os.Stat(f); err == nil {
+		t.Error("the command ran")
+	}
 }
 
 func TestCodes(t *testing.T) {

@@ -4,6 +4,8 @@ package main_test
 
 import (
 	"os/exec"
+	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -165,6 +167,40 @@ func TestKilled(t *testing.T) {
 		awaitBegin(t, next)
 		if last, begin := h.lastSign(), sign(next, signBegin); begin <= last {
 			t.Errorf("the next command began %v before the last sign of the first", time.Duration(last-begin))
+		}
+	})
+	t.Run("processes in other groups", func(t *testing.T) {
+		t.Parallel()
+		if runtime.GOOS != "linux" {
+			t.Skip("elsewhere only the group is stopped")
+		}
+		store := redisURL(server.Addr)
+		for name, script := range map[string]string{
+			// timeout leaves the group. The shell exits, or is ended by SIGTERM.
+			"after exit":    `timeout -k 1m 1h "$0" worker "$1" stubborn >/dev/null 2>&1 & while [ ! -s "$1" ]; do sleep 0.01; done`,
+			"after SIGTERM": `timeout -k 1m 1h "$0" worker "$1" stubborn`,
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				f, key := file(t), "groups:"+strconv.Itoa(len(name))
+				cmd := lockkit(t, store, "run", "-ttl", ttl.String(), key, "--", "sh", "-c", script+"; true", self(t), f)
+				p := testserver.StartProcess(t, cmd)
+				awaitBegin(t, f)
+				next := file(t)
+				startWorker(t, store, next, "-wait", "5m", key)
+				if name == "after SIGTERM" {
+					_ = syscall.Kill(p.Pid(), syscall.SIGTERM)
+				}
+				p.Wait(patience)
+				awaitBegin(t, next)
+				if last, begin := sign(f, signAlive), sign(next, signBegin); begin <= last {
+					t.Errorf("the next command began %v before the last sign of the first", time.Duration(last-begin))
+				}
+				if pid := int(sign(f, signPid)); runs(pid) {
+					t.Errorf("process %d runs", pid)
+					_ = syscall.Kill(pid, syscall.SIGKILL)
+				}
+			})
 		}
 	})
 	t.Run("limit of own sessions", func(t *testing.T) {
