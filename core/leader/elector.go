@@ -138,7 +138,7 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context) error)
 		case t.end == unelected:
 			pause, _ = refused()
 		case t.end == resigned:
-			e.yield(ctx)
+			e.yield(ctx, t.free)
 		}
 		if !left {
 			return t.err
@@ -165,6 +165,7 @@ type term struct {
 	end    end
 	err    error // the reason of the end, or the error of the work
 	lasted time.Duration
+	free   bool // the release of the key was confirmed
 }
 
 // terms restrict each election of a Locker to one campaign or term at a time. Otherwise
@@ -204,9 +205,11 @@ func (e *Elector) term(ctx context.Context, lead func(ctx context.Context) error
 	} else if err != nil {
 		t.end = failure
 	}
-	if errors.Is(lease.Release(ctx), core.ErrLost) {
+	released := lease.Release(ctx)
+	if errors.Is(released, core.ErrLost) {
 		t.end = lost
 	}
+	t.free = released == nil
 	if t.end == final {
 		t.err = fmt.Errorf("leader: lead %q: %w", e.name, core.ErrClosed)
 	}
@@ -267,14 +270,15 @@ func (e *Elector) Resign() {
 }
 
 // yield waits for a TTL, or until another process leads. It checks often at first,
-// because another process may lead soon and only for a short time.
-func (e *Elector) yield(ctx context.Context) {
+// because another process may lead soon and only for a short time. It does not check if
+// the key may not be free, because it would find the hold of its own term.
+func (e *Elector) yield(ctx context.Context, free bool) {
 	end := time.Now().Add(e.ttl)
 	next := retry.Policy{Initial: soonest, Max: max(e.ttl/10, soonest), Multiplier: 2, Jitter: 0.5}.Delays()
 	for {
 		pause, _ := next()
 		pause = min(pause, time.Until(end))
-		if clock.Sleep(ctx, pause) != nil || !time.Now().Before(end) || e.led(ctx) {
+		if clock.Sleep(ctx, pause) != nil || !time.Now().Before(end) || free && e.led(ctx) {
 			return
 		}
 	}
@@ -285,7 +289,7 @@ func (e *Elector) yield(ctx context.Context) {
 // it at once, so that it hardly delays a campaign.
 func (e *Elector) led(ctx context.Context) bool {
 	lease, err := e.locker.TryAcquire(core.ContextWithOwner(ctx, ""), e.key,
-		core.Shared(), core.NoRenew(), core.TTL(time.Second), core.Name("leader-look"))
+		core.Shared(), core.NoRenew(), core.TTL(time.Second), core.KeepFor(0), core.Name("leader-look"))
 	if err == nil {
 		_ = lease.Release(ctx)
 	}

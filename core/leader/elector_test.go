@@ -311,6 +311,39 @@ func TestResign(t *testing.T) {
 		after(2 * time.Second)
 		b.want(t, 2, "only")
 	})
+	// The hold of a term whose release was lost is not taken for another leader.
+	sim(t, "lost release", func(t *testing.T) {
+		b, store := newBook(t), memstore.New()
+		p := start(t, store, b, "only", 0)
+		after(time.Minute)
+		p.link.setReleases(true)
+		p.elector.Resign()
+		n := p.link.campaigns()
+		after(ttl / 2)
+		p.link.setReleases(false)
+		after(ttl/2 - time.Second)
+		if p.link.campaigns() != n {
+			t.Error("it has campaigned within a TTL")
+		}
+	})
+	// The check for another leader keeps no key, even if KeepFor is a default.
+	sim(t, "KeepFor as a default", func(t *testing.T) {
+		b, store := newBook(t), memstore.New()
+		p := candidate(t, store, b, "only")
+		p.close()
+		var err error
+		if p.locker, err = core.New(p.link, core.WithDefaults(core.KeepFor(time.Hour))); err != nil {
+			t.Fatal(err)
+		}
+		if p.elector, err = leader.New(p.locker, election); err != nil {
+			t.Fatal(err)
+		}
+		p.run(p.work)
+		after(2 * time.Hour)
+		p.elector.Resign()
+		after(ttl + time.Second)
+		b.want(t, 2, "only")
+	})
 	// Resign does nothing in a process that does not lead, and does not affect its next
 	// term.
 	sim(t, "not leading", func(t *testing.T) {

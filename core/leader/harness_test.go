@@ -41,7 +41,8 @@ type link struct {
 	*memstore.Store
 	mu    sync.Mutex
 	cut   bool
-	asked int // the number of exclusive acquires that were sent
+	kept  bool // releases are cut off
+	asked int  // the number of exclusive acquires that were sent
 }
 
 var errCut = fmt.Errorf("cut off: %w", core.ErrUnavailable)
@@ -50,6 +51,13 @@ func (s *link) set(cut bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cut = cut
+}
+
+// setReleases sets whether releases are cut off.
+func (s *link) setReleases(cut bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.kept = cut
 }
 
 func (s *link) campaigns() int {
@@ -93,6 +101,12 @@ func (s *link) Extend(ctx context.Context, claims []store.Claim) []store.Extensi
 func (s *link) Release(ctx context.Context, c store.Claim) error {
 	if err := s.call(); err != nil {
 		return err
+	}
+	s.mu.Lock()
+	kept := s.kept
+	s.mu.Unlock()
+	if kept {
+		return errCut
 	}
 	return s.Store.Release(ctx, c)
 }
