@@ -252,6 +252,11 @@ func TestFaults(t *testing.T) {
 		proxy.Heal()
 		replayed(t, onRedis(t, server.Addr, wait(patience)), charge("cut off"), "receipt", 1)
 
+		// The store still counts as down until its next probe.
+		testserver.Eventually(t, patience, "the outage is over", func() bool {
+			_, err := o.Do(t.Context(), charge("cut off 2"), r.work("x"))
+			return err == nil
+		})
 		_, err = o.Do(t.Context(), charge("cut off 3"), func(context.Context) (once.Answer, error) {
 			proxy.Partition()
 			return once.Answer{}, declined
