@@ -75,6 +75,8 @@ func (s *service) pay(c *gin.Context) {
 		return
 	}
 	o.Paid = true
+	// If this write fails, the response is not stored, and a repetition charges again. A
+	// real bank needs a key for each order, as in examples/recipes/charge.
 	if err := s.orders.finish(c, o); err != nil {
 		fail(c, err)
 	}

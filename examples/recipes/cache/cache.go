@@ -10,7 +10,8 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// Cache stores the values.
+// Cache stores the values. Set gives each entry an expiry, because a value can be old
+// when it is stored.
 type Cache interface {
 	Get(ctx context.Context, key string) (value string, ok bool)
 	Set(ctx context.Context, key, value string)

@@ -20,14 +20,19 @@ type DB interface {
 
 // Redeem uses coupon for an order of account, and reports whether the coupon counts for
 // this order. A repeated call for the same order reports true again. Redeem reports
-// false if another order of the account has used the coupon.
-func Redeem(ctx context.Context, db DB, coupon, account, order string) (bool, error) {
-	_, err := db.ExecContext(ctx,
+// false if another order of the account has used the coupon. first reports whether this
+// call has used the coupon.
+func Redeem(ctx context.Context, db DB, coupon, account, order string) (counts, first bool, err error) {
+	r, err := db.ExecContext(ctx,
 		`INSERT INTO redemptions (coupon, account, order_id) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`, coupon, account, order)
 	if err != nil {
-		return false, err
+		return false, false, err
+	}
+	rows, err := r.RowsAffected()
+	if err != nil {
+		return false, false, err
 	}
 	var user string
 	err = db.QueryRowContext(ctx, `SELECT order_id FROM redemptions WHERE coupon = $1 AND account = $2`, coupon, account).Scan(&user)
-	return user == order, err
+	return user == order, rows == 1, err
 }

@@ -25,10 +25,14 @@ func TestRedeem(t *testing.T) {
 	if _, err := db.ExecContext(t.Context(), coupon.Schema); err != nil {
 		t.Fatal(err)
 	}
+	var firsts atomic.Int32
 	redeem := func(on coupon.DB, account, order string) bool {
-		ok, err := coupon.Redeem(t.Context(), on, "TEN", account, order)
-		if err != nil {
-			t.Error(err)
+		ok, first, err := coupon.Redeem(t.Context(), on, "TEN", account, order)
+		if err != nil || first && !ok {
+			t.Errorf("got %v, %v, %v", ok, first, err)
+		}
+		if first {
+			firsts.Add(1)
 		}
 		return ok
 	}
@@ -60,6 +64,9 @@ func TestRedeem(t *testing.T) {
 	}
 	if !redeem(db, "ann", winner.Load().(string)) {
 		t.Error("the same order again: got false")
+	}
+	if n := firsts.Load(); n != 1 {
+		t.Errorf("a new coupon was used %d times, want 1", n)
 	}
 	if !redeem(db, "bob", "order 50") {
 		t.Error("another account: got false")

@@ -98,10 +98,10 @@ func TestConsumers(t *testing.T) {
 	t.Parallel()
 	for name, consume := range map[string]func(c *consumer, runs *once.Once, handle func(context.Context, []byte) error) error{
 		"franz-go": func(c *consumer, runs *once.Once, handle func(context.Context, []byte) error) error {
-			return FranzGo(t.Context(), c, runs, handle)
+			return FranzGo(t.Context(), c, "service", runs, handle)
 		},
 		"segmentio": func(c *consumer, runs *once.Once, handle func(context.Context, []byte) error) error {
-			return Segmentio(t.Context(), c, runs, handle)
+			return Segmentio(t.Context(), c, "service", runs, handle)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -168,7 +168,7 @@ func TestFranzGo_PartitionFails(t *testing.T) {
 				{Partition: 0, Records: []*kgo.Record{record}}, {Partition: 1, Err: c.of},
 			}}}}}}}
 			handled := 0
-			err := FranzGo(t.Context(), client, newRuns(t), func(context.Context, []byte) error { handled++; return nil })
+			err := FranzGo(t.Context(), client, "service", newRuns(t), func(context.Context, []byte) error { handled++; return nil })
 			if !errors.Is(err, c.want) || errors.Is(err, errEnd) || !strings.Contains(err.Error(), "payments/1") {
 				t.Errorf("got %v, want %v of payments/1", err, c.want)
 			}
@@ -194,7 +194,7 @@ func TestHandle_ComesAgainLate(t *testing.T) {
 		}
 		handled := 0
 		for range 3 {
-			if err := Handle(t.Context(), runs, "payments/0/7", nil, func(context.Context, []byte) error { handled++; return nil }); err != nil {
+			if err := Handle(t.Context(), runs, "service", "payments/0/7", nil, func(context.Context, []byte) error { handled++; return nil }); err != nil {
 				t.Error(err)
 			}
 			time.Sleep(3 * 24 * time.Hour)
@@ -205,13 +205,28 @@ func TestHandle_ComesAgainLate(t *testing.T) {
 	})
 }
 
+// TestHandle_Groups checks that each group handles a record.
+func TestHandle_Groups(t *testing.T) {
+	t.Parallel()
+	runs, handled := newRuns(t), map[string]int{}
+	for _, group := range []string{"billing", "shipping", "billing"} {
+		err := Handle(t.Context(), runs, group, At("orders", 0, 7), nil, func(context.Context, []byte) error { handled[group]++; return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if handled["billing"] != 1 || handled["shipping"] != 1 {
+		t.Errorf("got %v, want one run for each group", handled)
+	}
+}
+
 // TestConsumers_HandlerFails checks that a failed record and later records are not
 // committed.
 func TestConsumers_HandlerFails(t *testing.T) {
 	t.Parallel()
 	p, own := &partition{lost: -1, values: []string{"a", "b"}}, errors.New("no connection")
 	fails := func(context.Context, []byte) error { return own }
-	if err := errors.Join(FranzGo(t.Context(), p.join(), newRuns(t), fails), Segmentio(t.Context(), p.join(), newRuns(t), fails)); !errors.Is(err, own) || p.committed != 0 {
+	if err := errors.Join(FranzGo(t.Context(), p.join(), "service", newRuns(t), fails), Segmentio(t.Context(), p.join(), "service", newRuns(t), fails)); !errors.Is(err, own) || p.committed != 0 {
 		t.Errorf("got %v and %d committed, want %v and none", err, p.committed, own)
 	}
 }
@@ -258,7 +273,7 @@ func TestHandle_Waits(t *testing.T) {
 				var handled atomic.Int32
 				leave, first, second := make(chan struct{}), make(chan error, 1), make(chan error, 1)
 				handle := func(done chan error, returned error) {
-					done <- Handle(t.Context(), runs, "payments/0/7", nil, func(context.Context, []byte) error {
+					done <- Handle(t.Context(), runs, "service", "payments/0/7", nil, func(context.Context, []byte) error {
 						if handled.Add(1) == 1 {
 							<-leave
 						}

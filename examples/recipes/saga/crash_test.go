@@ -60,7 +60,7 @@ func runSaga(client *redis.Client, die func()) error {
 		die()
 		return nil
 	}
-	return saga.Run(context.Background(), runs, "order-42", []saga.Step{
+	return saga.Run(context.Background(), runs, "parcel", "order-42", []saga.Step{
 		{Name: "reserve", Do: count("reserved")}, {Name: "charge", Do: charge}, {Name: "ship", Do: count("shipped")},
 	})
 }

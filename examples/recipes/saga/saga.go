@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/once"
 )
 
@@ -28,18 +29,32 @@ type Step struct {
 	Undo func(ctx context.Context) error // undoes a done step; must not return ErrRefused
 }
 
-// Run runs the steps of the saga id in their order. If a step is refused, Run undoes
-// the steps before it in reverse order, and returns an error that matches ErrRefused.
-// After a crash or another error, call Run again with the same id and steps. Steps that
+// Run runs the steps of a saga in their order. kind names the kind of the saga, and id
+// is unique among the sagas of a kind. If a step is refused, Run undoes the steps
+// before it in reverse order, and returns an error that matches ErrRefused. After a
+// crash or another error, call Run again with the same kind, id and steps. Steps that
 // were done or refused are not repeated for the time of Keep. Two Runs of one saga do
 // not overlap in a step while the lease of the first run is valid.
-func Run(ctx context.Context, runs *once.Once, id string, steps []Step) error {
+//
+// Run fails with core.ErrInvalid, and runs nothing, if kind is "" or two steps have the
+// same name. The second step would count as done.
+func Run(ctx context.Context, runs *once.Once, kind, id string, steps []Step) error {
 	runs, err := runs.WithOptions(once.Retain(Keep))
 	if err != nil {
 		return err
 	}
+	if kind == "" {
+		return fmt.Errorf("saga: the kind is empty: %w", core.ErrInvalid)
+	}
+	names := make(map[string]bool)
+	for _, s := range steps {
+		if names[s.Name] {
+			return fmt.Errorf("saga: two steps have the name %q: %w", s.Name, core.ErrInvalid)
+		}
+		names[s.Name] = true
+	}
 	for i, s := range steps {
-		refused, err := step(ctx, runs, id, s.Name+".do", s.Do)
+		refused, err := step(ctx, runs, kind, id, s.Name+".do", s.Do)
 		if err != nil {
 			return err
 		}
@@ -47,7 +62,7 @@ func Run(ctx context.Context, runs *once.Once, id string, steps []Step) error {
 			continue
 		}
 		for _, s := range slices.Backward(steps[:i]) {
-			if _, err := step(ctx, runs, id, s.Name+".undo", s.Undo); err != nil {
+			if _, err := step(ctx, runs, kind, id, s.Name+".undo", s.Undo); err != nil {
 				return err
 			}
 		}
@@ -57,8 +72,8 @@ func Run(ctx context.Context, runs *once.Once, id string, steps []Step) error {
 }
 
 // step runs f once, and stores whether f was refused.
-func step(ctx context.Context, runs *once.Once, id, name string, f func(context.Context) error) (refused bool, err error) {
-	out, err := runs.Do(ctx, once.Call{Name: name, Key: id}, func(ctx context.Context) (once.Answer, error) {
+func step(ctx context.Context, runs *once.Once, kind, id, name string, f func(context.Context) error) (refused bool, err error) {
+	out, err := runs.Do(ctx, once.Call{Name: name, Scope: kind, Key: id}, func(ctx context.Context) (once.Answer, error) {
 		switch err := f(ctx); {
 		case errors.Is(err, ErrRefused):
 			return once.Answer{Value: []byte("refused")}, nil

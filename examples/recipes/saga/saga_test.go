@@ -34,7 +34,7 @@ func TestRun_TakenUpLate(t *testing.T) {
 				step := func(name string, err error) saga.Step {
 					return saga.Step{Name: name, Do: func(context.Context) error { did = append(did, name); return err }}
 				}
-				return saga.Run(t.Context(), runs, "order-42", []saga.Step{step("charge", nil), step("ship", shipped)})
+				return saga.Run(t.Context(), runs, "parcel", "order-42", []saga.Step{step("charge", nil), step("ship", shipped)})
 			}
 			if err := run(broken); !errors.Is(err, broken) {
 				t.Errorf("got %v", err)
@@ -47,6 +47,39 @@ func TestRun_TakenUpLate(t *testing.T) {
 				t.Errorf("after %v: did %q, want %q", pause, did, want)
 			}
 		})
+	}
+}
+
+// TestRun_Names checks that sagas of two kinds with one ID, and steps with one name, are
+// not taken for each other.
+func TestRun_Names(t *testing.T) {
+	t.Parallel()
+	locks, err := core.New(memstore.New())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = locks.Close(t.Context()) }()
+	runs, err := once.New(locks)
+	if err != nil {
+		t.Fatal(err)
+	}
+	did := 0
+	charge := saga.Step{Name: "charge", Do: func(context.Context) error { did++; return nil }}
+	for _, kind := range []string{"order", "subscription"} {
+		if err := saga.Run(t.Context(), runs, kind, "42", []saga.Step{charge}); err != nil {
+			t.Error(err)
+		}
+	}
+	if did != 2 {
+		t.Errorf("charged %d times, want 2", did)
+	}
+	for _, err := range []error{
+		saga.Run(t.Context(), runs, "order", "43", []saga.Step{charge, charge}),
+		saga.Run(t.Context(), runs, "", "43", []saga.Step{charge}),
+	} {
+		if !errors.Is(err, core.ErrInvalid) || did != 2 {
+			t.Errorf("got %v after %d charges, want %v", err, did, core.ErrInvalid)
+		}
 	}
 }
 
@@ -90,7 +123,7 @@ func TestRun(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				err = saga.Run(t.Context(), runs, "order-42", steps)
+				err = saga.Run(t.Context(), runs, "parcel", "order-42", steps)
 				if over := run >= c.runs; over && errors.Is(err, saga.ErrRefused) != c.refused || !over && err == nil {
 					t.Errorf("run %d: got %v", run, err)
 				}

@@ -35,6 +35,11 @@ func TestStock(t *testing.T) {
 		})
 	}
 	wg.Wait()
+	for _, n := range []int{0, -1} {
+		if ok, err := stock.Sell(t.Context(), db, "shoe", n); ok || err == nil {
+			t.Errorf("sell %d: got %v, %v, want an error", n, ok, err)
+		}
+	}
 	if sold.Load() != 12 {
 		t.Errorf("sold 2 shoes %d times, want 12 of 25 shoes", sold.Load())
 	}

@@ -45,10 +45,12 @@ const Keep = 7 * 24 * time.Hour
 // Handler returns a handler that runs next once for each delivery of s. It checks the
 // signature outside Idempotent, so that nobody else gets an answer or uses up an ID.
 // The fingerprint excludes the body, because senders change some fields with each
-// delivery.
+// delivery. Only an answer of 2xx is stored. After any other answer the next delivery
+// runs next again.
 func (s Sender) Handler(runs *once.Once, next http.Handler) http.Handler {
 	scope := func(*http.Request) (string, error) { return s.Name, nil }
-	return s.Verified(stdmw.Idempotent(runs, scope,
+	accepted := func(k stdmw.Kept) bool { return k.Status/100 == 2 }
+	return s.Verified(stdmw.Idempotent(runs, scope, stdmw.KeepIf(accepted),
 		stdmw.Key(s.ID), stdmw.Fingerprint(s.ID), stdmw.CallName(s.Name), stdmw.BodyLimit(s.maxBody()), stdmw.Detached())(next))
 }
 

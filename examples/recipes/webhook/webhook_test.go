@@ -103,6 +103,24 @@ func deliverTo(h http.Handler, path string, header http.Header, body string) *ht
 	return w
 }
 
+// TestHandler_Refusal checks that an answer other than 2xx is not stored, so that the
+// next delivery of the event is handled.
+func TestHandler_Refusal(t *testing.T) {
+	t.Parallel()
+	for name, sender := range senders {
+		answers := []int{http.StatusNotFound, http.StatusGone, http.StatusAccepted}
+		h := replica(t, memstore.New(), sender, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(answers[0])
+			answers = answers[1:]
+		})
+		for _, want := range []int{http.StatusNotFound, http.StatusGone, http.StatusAccepted, http.StatusAccepted} {
+			if got := deliver(h, sign[name]("evt_1", `{"id":"evt_1"}`), `{"id":"evt_1"}`).Code; got != want {
+				t.Errorf("%s: got %d, want %d", name, got, want)
+			}
+		}
+	}
+}
+
 func TestSenders(t *testing.T) {
 	t.Parallel()
 	s := &outage{Store: memstore.New()} // shared by all senders

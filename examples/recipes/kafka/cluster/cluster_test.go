@@ -63,7 +63,7 @@ func franzGo(ctx context.Context, t *testing.T, brokers []string, s *stopping, r
 	}
 	defer client.Close()
 	s.Client = client
-	return kafka.FranzGo(ctx, s, runs, handle)
+	return kafka.FranzGo(ctx, s, "service", runs, handle)
 }
 
 func kafkaGo(ctx context.Context, t *testing.T, brokers []string, s *stopping, runs *once.Once, handle func(context.Context, []byte) error) error {
@@ -73,7 +73,7 @@ func kafkaGo(ctx context.Context, t *testing.T, brokers []string, s *stopping, r
 	})
 	defer func() { _ = reader.Close() }()
 	s.Reader = reader
-	return kafka.Segmentio(ctx, s, runs, handle)
+	return kafka.Segmentio(ctx, s, "service", runs, handle)
 }
 
 // TestTwoMembers stops a member of a group after it has handled a payment, before the
