@@ -99,11 +99,19 @@ func TryTimeout(d time.Duration) ClientOption {
 // after the call's deadline. The call then returns the last try's error. If the context
 // was done during a pause, the call returns DEADLINE_EXCEEDED or CANCELLED.
 //
-// After an UNAVAILABLE the client does not know whether the server has done the work.
-// So use the interceptor only for methods that Idempotent guards, or name these methods
-// with Methods. Other methods could do their work twice. Mount the interceptor outside
-// interceptors that apply to a single try. Do not set grpc-go's own retry policy for
-// the same methods, because the attempts of the two policies would multiply.
+// After an UNAVAILABLE, another error may not show whether the server has done the work
+// in an earlier try. For example, the reply to the first try was lost, and the second
+// try got UNAUTHENTICATED. The call then returns UNKNOWN, with the last error in its
+// text. Only a reply, and an error with the trailer "idempotent-replayed", show the
+// outcome of an earlier try. UNAVAILABLE, UNKNOWN, DEADLINE_EXCEEDED, CANCELLED,
+// INTERNAL and DATA_LOSS are returned, because they do not claim that the call was
+// refused. Repeat such a call under the same key only.
+//
+// Other methods than those that Idempotent guards could do their work twice. So use the
+// interceptor only for guarded methods, or name these with Methods. Mount the
+// interceptor outside interceptors that apply to a single try. Do not set grpc-go's own
+// retry policy for the same methods. The attempts of the two policies would multiply,
+// and its attempts would hide each other's outcomes.
 func UnaryClientInterceptor(opts ...ClientOption) grpc.UnaryClientInterceptor {
 	return newClient("UnaryClientInterceptor", opts).call
 }
@@ -150,24 +158,55 @@ func (g *client) call(ctx context.Context, method string, req, reply any, cc *gr
 	var trailer metadata.MD
 	opts = append(slices.Clip(opts), grpc.Trailer(&trailer))
 	var last error
-	final := false
+	tries, final := 0, false
+	open := false // an earlier try than the last may have been carried out
+	next := false // open for the next try
 	_, err := retry.Do(ctx, g.policy, func(ctx context.Context) (struct{}, error) {
-		trailer = nil
+		trailer, open = nil, next
+		tries++
 		var late bool
 		late, last = g.try(ctx, method, req, reply, cc, invoker, opts)
 		if last == nil {
 			return struct{}{}, nil
 		}
+		open = open || len(trailer.Get(bridge.RepeatedTrailer)) > 0
+		next = open || late || opaque(last)
 		pause, again := g.judge(last, late, trailer)
 		if final = !again; final {
 			return struct{}{}, retry.Stop(last)
 		}
 		return struct{}{}, retry.After(pause, last)
 	})
-	if err != nil && !final && ctx.Err() != nil {
+	switch {
+	case err != nil && !final && ctx.Err() != nil:
 		return status.FromContextError(ctx.Err()).Err()
+	case open && last != nil && !opaque(last) && !slices.Equal(trailer.Get(replayedMetadata), []string{"true"}):
+		return status.Errorf(codes.Unknown, "grpcmw: outcome unknown (tries: %d): %v", tries, last)
 	}
 	return last
+}
+
+// opaque reports whether err leaves open if the call was or will be carried out.
+func opaque(err error) bool {
+	switch reasonOf(status.Convert(err)) {
+	case ReasonInProgress, ReasonIndeterminate, ReasonUnreplayable:
+		return true
+	}
+	switch status.Code(err) {
+	case codes.Unavailable, codes.Unknown, codes.DeadlineExceeded, codes.Canceled, codes.Internal, codes.DataLoss:
+		return true
+	}
+	return false
+}
+
+// reasonOf returns the reason of a refusal by this package, or "".
+func reasonOf(s *status.Status) string {
+	for _, detail := range s.Details() {
+		if info, ok := detail.(*errdetails.ErrorInfo); ok && info.GetDomain() == Domain {
+			return info.GetReason()
+		}
+	}
+	return ""
 }
 
 // withKey returns ctx with an idempotency key in its outgoing metadata.

@@ -25,6 +25,7 @@ type answer struct {
 	err      error
 	pushback []string
 	hang     bool // until the try's context is done
+	replayed bool
 }
 
 // peer is a server in memory. It returns its answers one after the other, and then
@@ -51,6 +52,9 @@ func (p *peer) invoke(ctx context.Context, _ string, _, reply any, _ *grpc.Clien
 	for _, o := range opts {
 		if o, ok := o.(grpc.TrailerCallOption); ok {
 			*o.TrailerAddr = metadata.MD{pushback: a.pushback}
+			if a.replayed {
+				o.TrailerAddr.Set("idempotent-replayed", "true")
+			}
 		}
 	}
 	if a.err == nil {
@@ -76,6 +80,7 @@ func TestClientTries(t *testing.T) {
 	t.Parallel()
 	const second = time.Second
 	busy := answer{err: refusing(codes.Aborted, grpcmw.Domain, second)}
+	lost := answer{err: status.Error(codes.Unavailable, "")}
 	quick := grpcmw.Retry(retry.Policy{Initial: 10 * time.Millisecond, Attempts: 4})
 	for name, c := range map[string]struct {
 		answers  []answer
@@ -104,6 +109,13 @@ func TestClientTries(t *testing.T) {
 		"no pause goes beyond the deadline":  {answers: []answer{busy}, deadline: 2500 * time.Millisecond, opts: []grpcmw.ClientOption{quick}, tries: 3, code: codes.Aborted, took: 2 * second},
 		"hung try ends with the deadline":    {answers: []answer{{hang: true}}, deadline: second, tries: 1, code: codes.DeadlineExceeded, took: second},
 		"hung try with TryTimeout":           {answers: []answer{{hang: true}, {}}, opts: []grpcmw.ClientOption{grpcmw.TryTimeout(second)}, deadline: time.Minute, tries: 2, gap: second},
+		"refused after a lost try":           {answers: []answer{lost, {err: status.Error(codes.Unauthenticated, "")}}, tries: 2, code: codes.Unknown},
+		"refused after a hung try":           {answers: []answer{{hang: true}, {err: status.Error(codes.NotFound, "")}}, opts: []grpcmw.ClientOption{grpcmw.TryTimeout(second)}, tries: 2, code: codes.Unknown},
+		"busy after a lost try":              {answers: []answer{lost, busy}, opts: []grpcmw.ClientOption{quick}, tries: 4, code: codes.Unknown},
+		"refused after a busy try":           {answers: []answer{busy, {err: status.Error(codes.Unauthenticated, "")}}, tries: 2, code: codes.Unauthenticated},
+		"refused in the first try":           {answers: []answer{{err: status.Error(codes.Unauthenticated, "")}}, tries: 1, code: codes.Unauthenticated},
+		"replayed after a lost try":          {answers: []answer{lost, {err: status.Error(codes.NotFound, ""), replayed: true}}, tries: 2, code: codes.NotFound},
+		"INTERNAL after a lost try":          {answers: []answer{lost, {err: status.Error(codes.Internal, "")}}, tries: 2, code: codes.Internal},
 		"exceeded deadline ends it":          {answers: []answer{{err: status.Error(codes.DeadlineExceeded, "")}}, opts: []grpcmw.ClientOption{grpcmw.TryTimeout(second)}, tries: 1, code: codes.DeadlineExceeded},
 		"other methods pass":                 {answers: []answer{{err: status.Error(codes.Unavailable, "")}}, opts: []grpcmw.ClientOption{grpcmw.Methods("/a/b")}, tries: 1, code: codes.Unavailable},
 		"named methods are tried again":      {answers: []answer{{err: status.Error(codes.Unavailable, "")}, {}}, opts: []grpcmw.ClientOption{grpcmw.Methods("/a/b"), grpcmw.Methods(Orders_Pay_FullMethodName)}, tries: 2},

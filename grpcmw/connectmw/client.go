@@ -2,7 +2,9 @@ package connectmw
 
 import (
 	"context"
+	"net/http/httptrace"
 	"slices"
+	"sync/atomic"
 
 	"connectrpc.com/connect"
 	"google.golang.org/grpc"
@@ -56,12 +58,19 @@ func ClientInterceptor(opts ...grpcmw.ClientOption) connect.Interceptor {
 				}
 				// The metadata is for this call only, and inner interceptors can make
 				// calls by grpc-go.
-				if response, err = next(metadata.NewOutgoingContext(ctx, outgoing), req); err == nil {
+				var sent atomic.Int64 // net/http repeats a request if its connection breaks
+				ctx = httptrace.WithClientTrace(metadata.NewOutgoingContext(ctx, outgoing), &httptrace.ClientTrace{
+					WroteHeaders: func() { sent.Add(1) },
+				})
+				if response, err = next(ctx, req); err == nil {
 					return nil
 				}
 				for _, o := range opts {
 					if o, ok := o.(grpc.TrailerCallOption); ok {
-						*o.TrailerAddr = metadataOf(metaOf(err))
+						*o.TrailerAddr = metadata.Join(metadataOf(metaOf(err)))
+						if sent.Load() > 1 {
+							o.TrailerAddr.Set(bridge.RepeatedTrailer, "true")
+						}
 					}
 				}
 				return withStatus(err)

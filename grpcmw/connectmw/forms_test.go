@@ -2,6 +2,7 @@ package connectmw_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/lockkit/lockkit/grpcmw"
 	"github.com/lockkit/lockkit/grpcmw/connectmw"
 	"github.com/lockkit/lockkit/grpcmw/internal/orders"
+	"github.com/lockkit/lockkit/retry"
 )
 
 // TestLostReplies loses requests and replies, and doubles requests, in each form
@@ -53,6 +55,90 @@ func TestLostReplies(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestLostReplies_Errors loses the reply to a call that the handler has refused, or
+// whose repetition is refused before it reaches the rules (hazard 72). Only a replay
+// shows the outcome of the first try.
+func TestLostReplies_Errors(t *testing.T) {
+	t.Parallel()
+	for name, opts := range clients {
+		for refusal, c := range map[string]struct {
+			outside bool
+			code    connect.Code
+		}{
+			"replayed":             {false, connect.CodeNotFound},
+			"refused by a gateway": {true, connect.CodeUnknown},
+		} {
+			t.Run(name+" "+refusal, func(t *testing.T) {
+				t.Parallel()
+				var runs, calls atomic.Int64
+				url := servePay(t, idempotent(t), func(context.Context, *request) (*response, error) {
+					runs.Add(1)
+					return nil, connect.NewError(connect.CodeNotFound, errors.New("no such order"))
+				})
+				proxy := testserver.NewHTTPProxy(t, strings.TrimPrefix(url, "http://"))
+				f := proxy.Inject(testserver.Match{}, testserver.CloseReply)
+				transport := &http.Transport{}
+				t.Cleanup(transport.CloseIdleConnections)
+				gateway := connect.UnaryInterceptorFunc(func(next connect.UnaryFunc) connect.UnaryFunc {
+					return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+						if calls.Add(1) == 2 && c.outside {
+							return nil, connect.NewError(connect.CodeUnauthenticated, errors.New("expired"))
+						}
+						return next(ctx, req)
+					}
+				})
+				all := append([]connect.ClientOption{connect.WithInterceptors(connectmw.ClientInterceptor(quick), gateway)}, opts...)
+				client := connect.NewClient[orders.Order, orders.Receipt](&http.Client{Transport: transport}, "http://"+proxy.Addr+pay, all...)
+				ctx, cancel := context.WithTimeout(t.Context(), soon)
+				defer cancel()
+				_, err := client.CallUnary(ctx, connect.NewRequest(&orders.Order{Id: "5"}))
+				f.Await(t)
+				if connect.CodeOf(err) != c.code || runs.Load() != 1 || calls.Load() != 2 {
+					t.Errorf("got %v after %d runs and %d tries, want %v after 1 and 2", err, runs.Load(), calls.Load(), c.code)
+				}
+			})
+		}
+	}
+}
+
+// TestLostReplies_TransportRepeats loses the reply to a call on a kept-alive connection.
+// net/http then repeats the call by itself. A refusal of the repetition must not hide
+// the first call (hazard 72).
+func TestLostReplies_TransportRepeats(t *testing.T) {
+	t.Parallel()
+	var charges, calls atomic.Int64
+	gateway := connect.UnaryInterceptorFunc(func(next connect.UnaryFunc) connect.UnaryFunc {
+		return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+			if calls.Add(1) == 3 {
+				return nil, connect.NewError(connect.CodeUnauthenticated, errors.New("expired"))
+			}
+			return next(ctx, req)
+		}
+	})
+	url := servePay(t, idempotent(t), func(context.Context, *request) (*response, error) {
+		return connect.NewResponse(&orders.Receipt{Charge: charges.Add(1)}), nil
+	}, gateway)
+	proxy := testserver.NewHTTPProxy(t, strings.TrimPrefix(url, "http://"))
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	client := connect.NewClient[orders.Order, orders.Receipt](&http.Client{Transport: transport}, "http://"+proxy.Addr+pay,
+		connect.WithInterceptors(connectmw.ClientInterceptor(grpcmw.Retry(retry.None))))
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	if _, err := client.CallUnary(ctx, connect.NewRequest(&orders.Order{Id: "4"})); err != nil {
+		t.Fatal(err)
+	}
+	f := proxy.Inject(testserver.Match{}, testserver.CloseReply)
+	_, err := client.CallUnary(ctx, connect.NewRequest(&orders.Order{Id: "5"}))
+	f.Await(t)
+	if calls.Load() != 3 || charges.Load() != 2 {
+		t.Fatalf("test setup: %d calls and %d charges", calls.Load(), charges.Load())
+	}
+	if connect.CodeOf(err) != connect.CodeUnknown {
+		t.Errorf("got %v, want %v", err, connect.CodeUnknown)
 	}
 }
 

@@ -16,6 +16,10 @@ const OwnerMetadata = "lockkit-owner"
 // https://github.com/grpc/proposal/blob/master/A6-client-retries.md
 const PushbackTrailer = "grpc-retry-pushback-ms"
 
+// RepeatedTrailer is set by a client adapter if its transport has sent a failed try more
+// than once, so that the outcome of the earlier sending is not known. No server sends it.
+const RepeatedTrailer = "lockkit-repeated"
+
 // Errors is implemented by the stream of a call if the call's KeyFuncs can return
 // errors of another library.
 type Errors interface {
