@@ -337,7 +337,7 @@ func TestCutOffMajority(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	_ = lease.Release(ctx) // the lease may be lost, and the release slow
 	cancel()
-	ctx, cancel = context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel = context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := locker.Close(ctx); err != nil {
 		t.Error(err)
