@@ -44,14 +44,20 @@ func (s *Shop) Routes(r gin.IRoutes, runs *once.Once, customer httpmw.KeyFunc) {
 // pay charges with the same key in each attempt, and then stores the order. It does not
 // charge an order that is stored, because providers forget a key after some time.
 func (s *Shop) pay(c *gin.Context) {
-	ctx, o := c.Request.Context(), Order{ID: c.Param("id")}
-	err := s.DB.WithContext(ctx).Limit(1).Find(&o).Error // by the primary key
+	ctx, id := c.Request.Context(), c.Param("id")
+	if id == "" { // gin serves /orders//pay too
+		c.AbortWithStatus(http.StatusNotFound)
+		return
+	}
+	var o Order
+	err := s.DB.WithContext(ctx).Where("id = ?", id).Limit(1).Find(&o).Error
 	if err != nil {
 		c.AbortWithStatus(http.StatusServiceUnavailable)
 		return
 	}
 	if o.Receipt == "" {
-		if o.Receipt, err = s.Charge(ctx, providerKey(o.ID), o.ID); err != nil {
+		o.ID = id
+		if o.Receipt, err = s.Charge(ctx, providerKey(id), id); err != nil {
 			c.AbortWithStatus(http.StatusBadGateway)
 			return
 		}

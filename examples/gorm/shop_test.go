@@ -219,6 +219,9 @@ func testPay(t *testing.T, s *site, prepare bool) {
 		if other, _ := s.pay(id, "other-"+id); other.Body.String() != first.Body.String() || len(s.bank.charged) != charged+1 {
 			t.Errorf("%s: under another key got %d %q and %d charges", c.name, other.Code, other.Body, len(s.bank.charged)-charged)
 		}
+		if nobodys, _ := s.pay("", "no-"+id); nobodys.Code != http.StatusNotFound {
+			t.Errorf("%s: without an ID got %d %q", c.name, nobodys.Code, nobodys.Body)
+		}
 		var rows int64
 		if err := s.DB.Model(&Order{}).Where("id = ?", id).Count(&rows).Error; err != nil || rows != 1 {
 			t.Errorf("%s: got %d orders and %v, want 1", c.name, rows, err)
