@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http/httptrace"
 	"slices"
+	"strings"
 	"sync/atomic"
 
 	"connectrpc.com/connect"
@@ -60,7 +61,11 @@ func ClientInterceptor(opts ...grpcmw.ClientOption) connect.Interceptor {
 				// calls by grpc-go.
 				var sent atomic.Int64 // net/http repeats a request if its connection breaks
 				ctx = httptrace.WithClientTrace(metadata.NewOutgoingContext(ctx, outgoing), &httptrace.ClientTrace{
-					WroteHeaders: func() { sent.Add(1) },
+					WroteHeaderField: func(name string, _ []string) {
+						if strings.EqualFold(name, keyHeaders[0]) {
+							sent.Add(1)
+						}
+					},
 				})
 				if response, err = next(ctx, req); err == nil {
 					return nil

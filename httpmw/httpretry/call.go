@@ -120,7 +120,11 @@ func (c *call) send(req *http.Request) (resp *http.Response, again bool, err err
 	}
 	var sent atomic.Int64 // how often base has sent the request
 	resp, err = c.base.RoundTrip(req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		WroteHeaders: func() { sent.Add(1) },
+		WroteHeaderField: func(name string, _ []string) {
+			if strings.EqualFold(name, keyHeader) {
+				sent.Add(1)
+			}
+		},
 	})))
 	if err != nil {
 		if !inTime() {
@@ -133,9 +137,7 @@ func (c *call) send(req *http.Request) (resp *http.Response, again bool, err err
 	if resp.Body == nil { // as http.Client tolerates it
 		resp.Body = http.NoBody
 	}
-	if resp.Request == nil {
-		resp.Request = req
-	}
+	resp.Request = req // not a copy of base, which redirected would not recognize
 	resp.Body = &body{ReadCloser: resp.Body, call: c, try: c.tries, status: resp.StatusCode, cancel: cancel}
 	again, open := judge(resp)
 	c.open = c.open || open || sent.Load() > 1

@@ -18,7 +18,7 @@
 // For a covered request with a key, a call of http.Client.Do has one of these outcomes:
 //
 //	*UnknownError            the request may have been carried out: repeat it later under its Key
-//	another error            the request was not carried out; see below for http.Client.Timeout
+//	another error            not carried out; see below for http.Client.Timeout and redirects
 //	2xx                      the request was carried out
 //	5xx                      unknown: repeat the request later under the same key
 //	409, indeterminate       unknown, and the server does not run the request again
@@ -33,12 +33,14 @@
 // with Idempotent-Replayed: true show the outcome of an earlier try. A response with
 // 5xx is returned, because it does not claim that the request was refused.
 //
-// http.Client follows redirects. After a redirect, only a 2xx or a 5xx of the next page
-// is returned. Any other outcome of the next page is an UnknownError, except another
-// redirect. A 2xx is then the answer of the next page, for example of a login page. So
-// use CheckRedirect to return http.ErrUseLastResponse, unless the server redirects only
-// to the result. A redirect is refused if it repeats a covered request at a host that
-// Hosts does not name.
+// http.Client follows redirects. After a redirect by another method, only a 2xx or a 5xx
+// of the next page is returned. Any other outcome of the next page is an UnknownError,
+// except another redirect. A 2xx is then the answer of the next page, for example of a
+// login page. An error of http.Client itself, such as too many redirects, is not an
+// UnknownError, although the request may have been carried out. So use CheckRedirect to
+// return http.ErrUseLastResponse, unless the server redirects only to the result. A
+// redirect is refused if it repeats a covered request at a host that Hosts does not
+// name.
 //
 // The caller reads the body of a response. If the body ends early, Read returns an
 // UnknownError. The same request under the same key then gets the whole response.

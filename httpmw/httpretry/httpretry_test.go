@@ -259,12 +259,15 @@ func TestRedirects(t *testing.T) {
 	}
 	receipt := answer{status: 200, body: "receipt"}
 	for name, c := range map[string]struct {
-		answers []answer
-		method  string
-		tries   int
-		status  int // of the response or the UnknownError
-		unknown bool
-		failed  bool // another error
+		answers  []answer
+		method   string
+		methods  []string
+		nameless bool // base sets no Response.Request
+		cut      bool // the body of the response ends early
+		tries    int
+		status   int // of the response or the UnknownError
+		unknown  bool
+		failed   bool // another error
 	}{
 		"receipt at another page":    {answers: []answer{to(303, "/receipt"), receipt}, tries: 2, status: 200},
 		"lost receipt":               {answers: []answer{to(303, "/receipt"), lost}, tries: 2, unknown: true},
@@ -272,6 +275,10 @@ func TestRedirects(t *testing.T) {
 		"lost after two redirects":   {answers: []answer{to(303, "/a"), to(302, "/b"), lost}, tries: 3, unknown: true},
 		"no receipt":                 {answers: []answer{to(303, "/receipt"), problem(404, "")}, tries: 2, status: 404, unknown: true},
 		"broken receipt":             {answers: []answer{to(303, "/receipt"), problem(500, "")}, tries: 2, status: 500},
+		"lost receipt by a method":   {answers: []answer{to(303, "/receipt"), lost}, methods: []string{http.MethodPost, http.MethodGet}, tries: 2, unknown: true},
+		"no receipt by a method":     {answers: []answer{to(303, "https://cdn.example/r"), problem(404, "")}, methods: []string{http.MethodPost, http.MethodGet}, tries: 2, status: 404, unknown: true},
+		"base without requests":      {answers: []answer{to(303, "/a"), to(302, "/b"), lost}, nameless: true, tries: 3, unknown: true},
+		"cut receipt":                {answers: []answer{to(303, "/receipt"), {status: 200, body: "receipt", cut: true}}, tries: 2, status: 200, cut: true},
 		"307 to a named host":        {answers: []answer{to(307, "/pay2"), paid}, tries: 2, status: 201},
 		"307 to another host":        {answers: []answer{to(307, "https://other.example/pay"), paid}, tries: 1, failed: true},
 		"307 of an uncovered method": {answers: []answer{to(307, "/pay2"), lost}, method: http.MethodPut, tries: 2, failed: true},
@@ -281,12 +288,27 @@ func TestRedirects(t *testing.T) {
 			p := peer{answers: c.answers}
 			r := post(t.Context(), t, strings.NewReader("5 euros"))
 			r.Method = cmp.Or(c.method, r.Method)
-			resp, err := (&http.Client{Transport: newTransport(&p, httpretry.Retry(retry.None))}).Do(r)
+			base := roundTrip(func(r *http.Request) (*http.Response, error) {
+				resp, err := p.RoundTrip(r)
+				if c.nameless && resp != nil {
+					resp.Request = nil
+				}
+				return resp, err
+			})
+			opts := []httpretry.Option{httpretry.Retry(retry.None)}
+			if c.methods != nil {
+				opts = append(opts, httpretry.Methods(c.methods...))
+			}
+			resp, err := (&http.Client{Transport: newTransport(base, opts...)}).Do(r)
 			status, unknown := 0, new(httpretry.UnknownError)
 			isUnknown := errors.As(err, &unknown)
 			switch {
 			case err == nil:
 				status = resp.StatusCode
+				_, err := io.ReadAll(resp.Body)
+				if cut := errors.As(err, &unknown); cut != c.cut || err != nil && unknown.Key != p.keys[0][0] {
+					t.Errorf("the body: %v", err)
+				}
 				_ = resp.Body.Close()
 			case isUnknown:
 				status = unknown.Status

@@ -68,8 +68,15 @@ func (t *transport) CloseIdleConnections() {
 }
 
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	if !t.covers(req) {
-		return t.pass(req)
+	from, covered := t.redirected(req), t.covers(req)
+	switch {
+	case from != nil && from.Method != req.Method:
+		return t.follow(req, from.Header.Get(keyHeader))
+	case from != nil && !covered:
+		closeBody(req)
+		return nil, errRedirect
+	case !covered:
+		return t.base.RoundTrip(req)
 	}
 	key, err := t.keyOf(req)
 	if err != nil {
@@ -87,41 +94,36 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 // reach of its key.
 var errRedirect = errors.New("httpretry: a redirect repeats the request at a host that Hosts does not name; nothing was sent there")
 
-// pass sends a request that is not covered. http.Client sends such a request when the
-// response to a covered request is a redirect. Then the covered request may have been
-// carried out, and only a 2xx or a 5xx is returned. Another redirect is returned too,
-// because http.Client follows it.
-func (t *transport) pass(req *http.Request) (*http.Response, error) {
-	key := t.redirected(req)
-	switch {
-	case key == "":
-		return t.base.RoundTrip(req)
-	case slices.Contains(t.methods, req.Method):
-		closeBody(req)
-		return nil, errRedirect
-	}
+// follow sends the request with which http.Client follows a redirect of the covered
+// request with this key, by another method. The covered request may have been carried
+// out, and only a 2xx or a 5xx is returned. Another redirect is returned too, because
+// http.Client follows it.
+func (t *transport) follow(req *http.Request, key string) (*http.Response, error) {
 	resp, err := t.base.RoundTrip(req)
 	if err != nil {
 		return nil, &UnknownError{Key: key, Tries: 1, Err: err}
 	}
+	resp.Request = req
 	if resp.StatusCode/100 == 4 {
 		if resp.Body != nil {
 			_ = resp.Body.Close()
 		}
 		return nil, &UnknownError{Key: key, Tries: 1, Status: resp.StatusCode, Err: statusError(resp.StatusCode)}
 	}
+	if resp.Body != nil {
+		resp.Body = &body{ReadCloser: resp.Body, call: &call{key: key}, try: 1, status: resp.StatusCode, cancel: func() {}}
+	}
 	return resp, nil
 }
 
-// redirected returns the key of the last covered request whose redirects lead to req, or
-// "" if there is none.
-func (t *transport) redirected(req *http.Request) string {
+// redirected returns the last covered request whose redirects lead to req, or nil.
+func (t *transport) redirected(req *http.Request) *http.Request {
 	for from := req.Response; from != nil && from.Request != nil; from = from.Request.Response {
-		if key := from.Request.Header.Get(keyHeader); key != "" && t.covers(from.Request) {
-			return key
+		if r := from.Request; r.Header.Get(keyHeader) != "" && t.covers(r) {
+			return r
 		}
 	}
-	return ""
+	return nil
 }
 
 // covers reports whether the method of req is covered, and Hosts names both the
