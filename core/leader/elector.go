@@ -46,7 +46,7 @@ func New(l *core.Locker, key string, opts ...Option) (*Elector, error) {
 		return nil, fmt.Errorf("leader: new: locker is nil: %w", core.ErrInvalid)
 	}
 	e := &Elector{
-		config: config{acquire: []core.AcquireOption{core.Fenced()}, pause: defaultPause, onTerm: func(uint64, bool) {}},
+		config: config{acquire: []core.AcquireOption{core.Fenced(), core.KeepFor(0)}, pause: defaultPause, onTerm: func(uint64, bool) {}},
 		locker: l, key: key, name: "leader",
 	}
 	if _, err := adapter.Check(l, core.Name(key)); err == nil {

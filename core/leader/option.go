@@ -26,7 +26,8 @@ var defaultPause = retry.Policy{Initial: time.Second, Max: time.Minute, Multipli
 // core.Wait and core.Retry limit one attempt of a campaign, which then continues with
 // the next attempt. core.Name sets the name of the lock. The default is the key if the
 // key is a valid name, and otherwise the default of core.Name. core.Shared and
-// core.Permits are refused, because there is only one leader.
+// core.Permits are refused, because there is only one leader. A core.KeepFor among the
+// defaults of the Locker has no effect.
 func Acquire(opts ...core.AcquireOption) Option {
 	return func(c *config) { c.acquire = append(c.acquire, opts...) }
 }
