@@ -29,7 +29,7 @@ const stuck = 2 * time.Second
 type job struct {
 	cmd    *exec.Cmd
 	guard  *guard
-	before []child            // children of this process that are not of the job
+	alone  bool               // this process had no children before
 	exits  atomic.Int64       // exits of children that were noticed
 	ended  chan struct{}      // closed when the command was reaped
 	status syscall.WaitStatus // valid after the command was reaped
@@ -41,7 +41,7 @@ type job struct {
 // command exits.
 func startJob(path string, args, env []string, holds func() bool) (*job, error) {
 	runtime.LockOSThread()
-	before := children()
+	alone := len(children()) == 0
 	adopt()
 	g, err := newGuard()
 	if err != nil {
@@ -63,7 +63,7 @@ func startJob(path string, args, env []string, holds func() bool) (*job, error) 
 		g.end()
 		return nil, err
 	}
-	j := &job{cmd: cmd, guard: g, before: before, ended: make(chan struct{})}
+	j := &job{cmd: cmd, guard: g, alone: alone, ended: make(chan struct{})}
 	go j.reap()
 	if err := g.watch(j.group()); err != nil {
 		err = fmt.Errorf("the command was stopped, because the guard of its process group has exited: %w", err)
@@ -119,10 +119,11 @@ func (j *job) stop(kill time.Time) bool {
 	}
 	asked := make(map[child]bool) // strays that have received SIGTERM
 	var killed time.Time
-	for {
-		gone, strays := j.gone(), []child(nil)
-		if gone {
-			if strays = j.strays(); len(strays) == 0 {
+	for gone := false; ; {
+		var strays []child
+		if gone = gone || j.gone(); gone { // another group can have the same ID later
+			var complete bool
+			if strays, complete = j.strays(); complete && len(strays) == 0 {
 				j.guard.end()
 				return true
 			}
@@ -156,19 +157,19 @@ func (j *job) stop(kill time.Time) bool {
 
 // strays returns the processes that the command has left behind outside its group, if
 // they are in the session of this process. It returns only children of this process.
-// The children of a stray become strays when the stray has exited.
-func (j *job) strays() []child {
-	for {
-		exits := j.exits.Load()
-		found := slices.DeleteFunc(children(), func(c child) bool {
-			return slices.Contains(j.before, c) || c.pid == j.guard.cmd.Process.Pid && !j.guard.reaped.Load()
-		})
-		// A parent can exit after its children were looked at, and before the parent
-		// itself is looked at.
-		if len(found) > 0 || exits == j.exits.Load() {
-			return found
-		}
+// The children of a stray become strays when the stray has exited. If complete is
+// false, a process exited meanwhile, and its children may be missing. There are no
+// strays if this process had children before the job, because their children would be
+// taken for strays.
+func (j *job) strays() (found []child, complete bool) {
+	if !j.alone {
+		return nil, true
 	}
+	exits := j.exits.Load()
+	found = slices.DeleteFunc(children(), func(c child) bool {
+		return c.pid == j.guard.cmd.Process.Pid && !j.guard.reaped.Load()
+	})
+	return found, exits == j.exits.Load()
 }
 
 // exit returns the command's exit code as a shell reports it. The command must have

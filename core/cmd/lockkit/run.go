@@ -190,7 +190,7 @@ func (p *plan) run(locks *core.Locker) (int, error) {
 	case err != nil:
 		return status(err), err
 	}
-	t, j, code, err := p.start(lease)
+	t, j, code, err := p.start(lease, signals)
 	switch {
 	case errors.Is(err, errStuck):
 		return code, err
@@ -216,16 +216,26 @@ func (p *plan) run(locks *core.Locker) (int, error) {
 }
 
 // start starts the command. It returns a job if the command was started, even with an
-// error. code is the exit code for an error.
-func (p *plan) start(lease *core.Lease) (t *trust, j *job, code int, err error) {
+// error. If it returns no job, code is the exit code.
+func (p *plan) start(lease *core.Lease, signals <-chan os.Signal) (t *trust, j *job, code int, err error) {
 	// A lock that its holder has passed on lasts for a short time, until an extension.
+	// If the extension fails, the lock can still be held, with less room for -grace.
 	if time.Until(lease.Deadline()) < p.ttl*2/3 {
-		if err := lease.Extend(context.Background(), p.ttl); err != nil {
-			return nil, nil, status(err), fmt.Errorf("%w; the command did not run", err)
+		_ = lease.Extend(context.Background(), p.ttl)
+	}
+	for {
+		select {
+		case s := <-signals:
+			if slices.Contains(handed, s) {
+				return nil, nil, exitSignal + int(s.(syscall.Signal)), nil
+			}
+			continue
+		default:
 		}
+		break
 	}
 	t = newTrust(lease, p.grace)
-	if t.holds() && p.grace > t.span/2 {
+	if t.span > 0 && p.grace > t.span/2 {
 		return nil, nil, exitUsage, fmt.Errorf("-grace: %s exceeds half of the lock's validity of %s (at most %s)",
 			words.Duration(p.grace), words.Duration(t.span.Round(time.Millisecond)), words.Duration((t.span / 2).Round(time.Millisecond)))
 	}

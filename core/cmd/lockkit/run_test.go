@@ -200,8 +200,8 @@ func TestRun_PassedOn(t *testing.T) {
 	if err := waiter.Start(); err != nil {
 		t.Fatal(err)
 	}
-	testserver.Eventually(t, patience, "it waits", func() bool {
-		return strings.Contains(server.Do("CLIENT", "LIST", "TYPE", "PUBSUB").(string), "cmd=subscribe")
+	testserver.Eventually(t, patience, "it waits in the queue", func() bool {
+		return strings.Contains(do(t, store, "show", "passed:1").out, "waits")
 	})
 	_ = syscall.Kill(holder.Pid(), syscall.SIGTERM)
 	if err := waiter.Wait(); err != nil {
