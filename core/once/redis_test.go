@@ -252,11 +252,7 @@ func TestFaults(t *testing.T) {
 		proxy.Heal()
 		replayed(t, onRedis(t, server.Addr, wait(patience)), charge("cut off"), "receipt", 1)
 
-		// The store still counts as down until its next probe.
-		testserver.Eventually(t, patience, "the outage is over", func() bool {
-			_, err := o.Do(t.Context(), charge("cut off 2"), r.work("x"))
-			return err == nil
-		})
+		awaitStore(t, o)
 		_, err = o.Do(t.Context(), charge("cut off 3"), func(context.Context) (once.Answer, error) {
 			proxy.Partition()
 			return once.Answer{}, declined
@@ -277,6 +273,7 @@ func TestFaults(t *testing.T) {
 			refused(t, o, charge(key), core.ErrUnavailable)
 		}
 		server.Restart()
+		awaitStore(t, o)
 		replayed(t, o, charge("1"), "receipt", 1)
 		first(t, o, charge("2"), "receipt", 1)
 	})
@@ -296,5 +293,15 @@ func TestFaults(t *testing.T) {
 			t.Errorf("got %+v", out)
 		}
 		wantErr(t, err, core.ErrLost)
+	})
+}
+
+// awaitStore waits until the store of o, which had an outage, is available. After the
+// outage the store still counts as down until its next probe.
+func awaitStore(t *testing.T, o *once.Once) {
+	t.Helper()
+	testserver.Eventually(t, patience, "the outage is over", func() bool {
+		_, err := o.Do(t.Context(), charge("after the outage"), new(runs).work("x"))
+		return err == nil
 	})
 }
