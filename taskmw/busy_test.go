@@ -184,6 +184,57 @@ func bothBusy(t *testing.T, policy string, left time.Duration, check func(*testi
 	})
 }
 
+// TestBusy_NotRunIsNotKept checks that KeepFor keeps no key of a task that did not run,
+// because an inner key was busy or the server has abandoned the task. Otherwise Skip
+// would take the task's next delivery for done, and nobody would do the job.
+func TestBusy_NotRunIsNotKept(t *testing.T) {
+	t.Parallel()
+	report := func(l *core.Locker) asynq.MiddlewareFunc {
+		return taskmw.Lock(l, "report", taskmw.Type(), taskmw.OnBusy(taskmw.Skip), taskmw.Acquire(core.KeepFor(time.Hour)))
+	}
+	done := func(ran *int) asynq.HandlerFunc {
+		return func(context.Context, *asynq.Task) error { *ran++; return nil }
+	}
+	t.Run("inner Lock is busy", func(t *testing.T) {
+		t.Parallel()
+		l, ran := memLocker(t), 0
+		both := func(h asynq.Handler) asynq.Handler { return report(l)(locked(t, l, taskmw.OnBusy(taskmw.Fail))(h)) }
+		release := hold(t, l, "order:1")
+		if err := run(t.Context(), both, `{"id":1}`, mustNotRun(t)); !errors.Is(err, core.ErrBusy) {
+			t.Fatalf("got %v, want a busy inner key", err)
+		}
+		release()
+		for range 2 { // the second finds the key kept
+			if err := run(t.Context(), both, `{"id":1}`, done(&ran)); err != nil || ran != 1 {
+				t.Errorf("got %v after %d runs, want one run", err, ran)
+			}
+		}
+	})
+	t.Run("abandoned after the grant", func(t *testing.T) {
+		t.Parallel()
+		ctx, cancel := context.WithCancel(t.Context())
+		l, ran := newLocker(t, leaving{memstore.New(), cancel}), 0
+		if err := run(ctx, report(l), `{"id":1}`, mustNotRun(t)); !errors.Is(err, context.Canceled) {
+			t.Fatalf("got %v, want %v", err, context.Canceled)
+		}
+		if err := run(t.Context(), report(l), `{"id":1}`, done(&ran)); err != nil || ran != 1 {
+			t.Errorf("got %v after %d runs, want a run", err, ran)
+		}
+	})
+}
+
+// leaving is a store that calls leave while it grants a claim.
+type leaving struct {
+	*memstore.Store
+	leave func()
+}
+
+func (s leaving) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
+	g, err := s.Store.Acquire(ctx, c)
+	s.leave()
+	return g, err
+}
+
 func TestConfigure(t *testing.T) {
 	t.Parallel()
 	contention := func(t *testing.T) error {

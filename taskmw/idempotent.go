@@ -148,7 +148,8 @@ func (n *notes) outcome(ctx context.Context, err error) error {
 // isUnclear reports whether the progress of a handler is unknown. err is the error that
 // the handler returned under ctx.
 func isUnclear(ctx context.Context, err error) bool {
-	return err != nil && (ctx.Err() != nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded))
+	return err != nil && (ctx.Err() != nil || errors.Is(err, once.ErrIndeterminate) ||
+		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded))
 }
 
 func (m *idempotent) call(ctx context.Context, t *asynq.Task) (once.Call, error) {

@@ -69,7 +69,8 @@ func (m *lock) process(ctx context.Context, t *asynq.Task, next asynq.Handler) e
 		d.leave(false)
 		if m.open {
 			if open, ok := adapter.FailOpen(ctx, m.locker, m.name, err); ok {
-				return run(open, t, next)
+				_, err := try(open, t, next, true)
+				return err
 			}
 		}
 		var busy *core.BusyError
@@ -79,21 +80,22 @@ func (m *lock) process(ctx context.Context, t *asynq.Task, next asynq.Handler) e
 		return notRun(err)
 	}
 	d.begin()
-	// The handler's result does not depend on the error of Release. The Locker's
+	// The handler's result does not depend on the error of the release. The Locker's
 	// observer is notified of that error.
-	defer func() { _ = lease.Release(context.WithoutCancel(ctx)) }()
-	if ctx.Err() != nil {
-		return notRun(context.Cause(ctx)) // the server has meanwhile abandoned the task
+	ran := true
+	defer func() {
+		if ctx := context.WithoutCancel(ctx); ran {
+			_ = lease.Release(ctx)
+		} else { // not kept, because Skip would take the task's next delivery for done
+			_ = lease.Withdraw(ctx)
+		}
+	}()
+	if ctx.Err() != nil { // the server has meanwhile abandoned the task
+		ran = false
+		return notRun(context.Cause(ctx))
 	}
-	return run(lease.Context(), t, next)
-}
-
-// run calls next under ctx, and records the outcome for an Idempotent outside.
-func run(ctx context.Context, t *asynq.Task, next asynq.Handler) error {
-	if notesOf(ctx) == nil {
-		return next.ProcessTask(ctx, t)
-	}
-	_, err := try(ctx, t, next, true)
+	n, err := try(lease.Context(), t, next, true)
+	ran, _ = n.tries()
 	return err
 }
 

@@ -54,22 +54,27 @@ func WriteResult(ctx context.Context, t *asynq.Task, data []byte) error {
 func Commit(ctx context.Context, tx once.Saver) error {
 	var a once.Answer
 	if n := notesOf(ctx); n != nil {
-		for n.lock {
+		for n != nil && n.lock {
 			n = n.outer
 		}
-		a = n.answer()
+		if n != nil {
+			a = n.answer()
+		}
 	}
 	return once.Commit(ctx, tx, a)
 }
 
 type notesKey struct{}
 
-// notes has what an Idempotent records of the handlers inside: the result, and whether
-// the progress of the last try is unknown. A Lock inside an Idempotent has notes of its
-// own, which it passes on.
+// notes has what a middleware records of the handlers inside: the result, whether a
+// handler was reached, and whether the progress of the last try is unknown. A Lock
+// passes its notes on to an Idempotent outside.
+//
+// notes is the context of the handlers inside.
 type notes struct {
+	context.Context
 	typename string // of the task
-	lock     bool   // of a Lock, which is inside an Idempotent
+	lock     bool   // of a Lock
 	outer    *notes // the notes of an outer middleware, which have the same result
 
 	mu      sync.Mutex
@@ -77,6 +82,14 @@ type notes struct {
 	running int  // tries of inner middlewares that have not returned
 	ran     bool // a try reached the handler
 	unclear bool // the progress of the last of these tries is unknown
+}
+
+// Value implements context.Context.
+func (n *notes) Value(key any) any {
+	if key == (notesKey{}) {
+		return n
+	}
+	return n.Context.Value(key)
 }
 
 // notesOf returns the notes of the innermost middleware around ctx, or nil.
@@ -89,20 +102,20 @@ func notesOf(ctx context.Context) *notes {
 // passes the outcome on to the outer notes, even if next panics. The exception is a
 // handler that processes a task of another type under its own context.
 func try(ctx context.Context, t *asynq.Task, next asynq.Handler, lock bool) (n *notes, err error) {
-	n = &notes{typename: t.Type(), lock: lock, outer: notesOf(ctx)}
+	n = &notes{Context: ctx, typename: t.Type(), lock: lock, outer: notesOf(ctx)}
 	returned, same := false, n.outer != nil && n.outer.typename == n.typename
 	if same {
 		n.outer.begin()
 	}
 	defer func() {
 		if hasRun(err) {
-			n.record(returned && isUnclear(ctx, err))
+			n.record(!returned || isUnclear(ctx, err))
 		}
 		if same {
 			n.outer.add(n)
 		}
 	}()
-	err = next.ProcessTask(context.WithValue(ctx, notesKey{}, n), t)
+	err = next.ProcessTask(n, t)
 	returned = true
 	return n, err
 }

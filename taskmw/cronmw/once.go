@@ -87,7 +87,7 @@ var (
 
 // functionName matches the names that gocron gives to jobs without a name: functions of
 // package main or of a path with a domain, closures, methods and method values.
-var functionName = regexp.MustCompile(`^main\.|^[^/ ]+\.[^/ ]+/.*\.[^/]+$|\.func\d+(\.\d+|\.func\d+)*$|\.\(\*|-fm$|\[\.\.\.\]`)
+var functionName = regexp.MustCompile(`^main\.|^[^/ ]+\.[^/ ]+/.*\.[^/]+$|\.func\d+(\.\w+)*$|\.\(\*|-fm$|\[\.\.\.\]`)
 
 type locker struct {
 	locks  *core.Locker

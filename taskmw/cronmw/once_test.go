@@ -328,6 +328,7 @@ func TestLocker_JobsWithoutNames(t *testing.T) {
 		"report": false, "report.daily": false, "reports/daily": false, "daily report at 5.30": false, "a/b.c": false, "func1": false,
 		"main.report": true, "main.main.func1": true, "example.com/shop/jobs.Report": true, "jobs.New.func2.1": true, "jobs.(*Runner).Run": true,
 		"jobs.Runner.Run-fm": true, "jobs.Sync[...]": true, "jobs.New.func1.func2": true,
+		"shop/jobs.Start.func1.newJob.1": true,
 	} {
 		lock, err := cronmw.Locker(newLocker(t, memstore.New()), keep).Lock(t.Context(), name)
 		if got := errors.Is(err, core.ErrInvalid); got != unnamed || (lock != nil) == unnamed {

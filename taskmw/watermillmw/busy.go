@@ -117,10 +117,11 @@ func (d *delivery) postpone(name string, err error) ([]*message.Message, error) 
 	} else {
 		err = notRun(err)
 	}
+	rest := max(min(d.wait, inlineWait)-time.Since(d.began), 0)
 	if d.busy == Fail {
+		d.sleep(rest) // an unavailable store can answer at once
 		return nil, err
 	}
-	rest := max(min(d.wait, inlineWait)-time.Since(d.began), 0)
 	return d.end(&postponement{err, time.Now().Add(rest + maxPause/2 + rand.N(maxPause/2))})
 }
 
@@ -131,16 +132,21 @@ func (d *delivery) end(p *postponement) ([]*message.Message, error) {
 		d.outer.tries.postponed = p
 		return nil, nil
 	}
-	pause := time.NewTimer(time.Until(p.until))
+	d.sleep(time.Until(p.until))
+	if isRouted(d.ctx) && d.msg.Nack() {
+		return nil, nil
+	}
+	return nil, p.err
+}
+
+// sleep returns after t, or when the context of the message is done.
+func (d *delivery) sleep(t time.Duration) {
+	pause := time.NewTimer(t)
 	defer pause.Stop()
 	select {
 	case <-pause.C:
 	case <-d.ctx.Done():
 	}
-	if isRouted(d.ctx) && d.msg.Nack() {
-		return nil, nil
-	}
-	return nil, p.err
 }
 
 // isRouted reports whether ctx is the context of a message of a router. The name of a

@@ -21,6 +21,39 @@ func (c *counter) producing(msg *message.Message) ([]*message.Message, error) {
 	return []*message.Message{out}, nil
 }
 
+// TestIdempotent_ChangedMessage checks that a handler may change its message, and produce
+// it. A copy of that message, which some subscribers deliver again, is the same call.
+func TestIdempotent_ChangedMessage(t *testing.T) {
+	t.Parallel()
+	for name, key := range map[string]watermillmw.KeyFunc{"by UUID": watermillmw.UUID(), "a field": watermillmw.Payload("id"), "metadata key": watermillmw.Metadata("key")} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l, runs := memLocker(t), 0
+			handler := watermillmw.Idempotent(newOnce(t, l), "pay", key)(func(msg *message.Message) ([]*message.Message, error) {
+				runs++
+				copy(msg.Payload, `{"id":7}`)
+				msg.Payload = append(msg.Payload, " receipt"...)
+				msg.Metadata.Set("key", "7")
+				return []*message.Message{msg}, nil
+			})
+			msg := order("key", "1")
+			for i := range 3 {
+				produced, err := handler(msg)
+				if err != nil || runs != 1 || len(produced) != 1 || string(produced[0].Payload) != `{"id":7} receipt` || produced[0].Metadata.Get("key") != "7" {
+					t.Fatalf("delivery %d: got %v, %v after %d runs", i+1, produced, err, runs)
+				}
+				if string(msg.Payload) != `{"id":1}` || msg.Metadata.Get("key") != "1" {
+					t.Errorf("delivery %d: the message became %s %v", i+1, msg.Payload, msg.Metadata)
+				}
+				if err := produced[0].Context().Err(); err != nil {
+					t.Errorf("delivery %d: the context is done: %v", i+1, err)
+				}
+				msg = under(context.Background(), msg.Copy())
+			}
+		})
+	}
+}
+
 // TestIdempotent checks duplicates of messages that have succeeded, failed or died
 // midway (hazard 75).
 func TestIdempotent(t *testing.T) {

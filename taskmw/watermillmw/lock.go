@@ -64,7 +64,7 @@ func (m *lock) process(msg *message.Message, next message.HandlerFunc) ([]*messa
 	if err != nil {
 		if m.open {
 			if open, ok := adapter.FailOpen(d.ctx, m.locker, m.name, err); ok {
-				return m.run(d, open, func() {}, next)
+				return m.run(d, open, func(bool) {}, next)
 			}
 		}
 		if isFinal(err) {
@@ -72,25 +72,34 @@ func (m *lock) process(msg *message.Message, next message.HandlerFunc) ([]*messa
 		}
 		return d.postpone(m.name, err)
 	}
-	// The outcome of the message does not depend on an error of Release. The Locker's
-	// observer is notified of that error.
-	release := func() { _ = lease.Release(context.WithoutCancel(d.ctx)) }
+	// The outcome of the message does not depend on an error of the release. The Locker's
+	// observer is notified of that error. The key of a message that did not run is not
+	// kept, because Skip would ack the next delivery.
+	release := func(ran bool) {
+		if ran {
+			_ = lease.Release(context.WithoutCancel(d.ctx))
+		} else {
+			_ = lease.Withdraw(context.WithoutCancel(d.ctx))
+		}
+	}
 	if d.ctx.Err() != nil { // the broker has given up the message meanwhile
-		release()
+		release(false)
 		return d.postpone(m.name, fmt.Errorf("watermillmw: lock %q: the context of the message is done: %w", m.name, context.Cause(d.ctx)))
 	}
 	return m.run(d, lease.Context(), release, next)
 }
 
-// run calls next under ctx, and then release. If an inner middleware has postponed the
-// message, the message is nacked after the release.
-func (m *lock) run(d *delivery, ctx context.Context, release func(), next message.HandlerFunc) ([]*message.Message, error) {
+// run calls next under ctx, and then release, with whether a try has reached the handler.
+// If an inner middleware has postponed the message, the message is nacked after the
+// release.
+func (m *lock) run(d *delivery, ctx context.Context, release func(ran bool), next message.HandlerFunc) ([]*message.Message, error) {
 	t := newTries(d.msg)
 	if d.outer != nil {
 		t = d.outer.tries
 	}
+	before := t.recorded
 	produced, err := func() ([]*message.Message, error) {
-		defer release()
+		defer func() { release(t.recorded > before) }()
 		return under(ctx, d.msg, d.run(t), next)
 	}()
 	if t.postponed != nil && err == nil {

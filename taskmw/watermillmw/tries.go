@@ -91,7 +91,7 @@ func (t *tries) outcome(ctx context.Context, msg *message.Message, err error) er
 // which is canceled, in msg.
 func isUnclear(ctx context.Context, msg *message.Message, err error) bool {
 	return err != nil && (ctx.Err() != nil || errors.Is(msg.Context().Err(), context.DeadlineExceeded) ||
-		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded))
+		errors.Is(err, once.ErrIndeterminate) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded))
 }
 
 // isNotRun reports whether err is a failure of a middleware of this package.

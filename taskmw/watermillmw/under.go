@@ -1,7 +1,10 @@
 package watermillmw
 
 import (
+	"bytes"
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -20,19 +23,37 @@ type runKey struct{}
 // returns. An outer Retry calls the middleware with the same message after ctx was
 // canceled. The router calls publishers when ctx is done, and publishers use the
 // messages' contexts. So under detaches the messages that were produced under ctx.
+//
+// under also restores the payload and the metadata of msg. Some subscribers deliver a
+// copy of msg again after a nack. If next had changed msg, that copy would have another
+// key. If next has produced msg itself, under returns a copy.
 func under(ctx context.Context, msg *message.Message, r *run, next message.HandlerFunc) (produced []*message.Message, err error) {
-	outer := msg.Context()
+	outer, payload, metadata := msg.Context(), bytes.Clone(msg.Payload), maps.Clone(msg.Metadata)
 	msg.SetContext(context.WithValue(ctx, runKey{}, r))
-	defer msg.SetContext(outer)
+	defer func() {
+		msg.SetContext(outer)
+		msg.Payload, msg.Metadata = payload, metadata
+	}()
 	r.tries.postponed = nil
 	before, returned := r.tries.recorded, false
 	defer func() { // even if next panics
 		if !isNotRun(err) {
-			r.tries.record(before, returned && isUnclear(ctx, msg, err))
+			r.tries.record(before, !returned || isUnclear(ctx, msg, err))
 		}
 	}()
 	produced, err = next(msg)
 	returned = true
+	if slices.Contains(produced, msg) {
+		changed := msg.Copy()
+		changed.Payload = bytes.Clone(msg.Payload) // next can keep msg, and change it later
+		changed.SetContext(msg.Context())
+		produced = slices.Clone(produced)
+		for i, p := range produced {
+			if p == msg {
+				produced[i] = changed
+			}
+		}
+	}
 	for _, p := range produced {
 		if p != nil && p != msg && p.Context().Value(runKey{}) == r {
 			p.SetContext(detached{outer, p.Context()})
