@@ -211,9 +211,9 @@ func (e *execution) begun(c *call) {
 	e.around(c, func(e *execution) { e.running++ })
 }
 
-// returned records that the call c has returned err. If err is no refusal by the kit,
-// the call has reached its handler.
-func (e *execution) returned(c *call, err error) {
+// returned records that the call c has returned err or has panicked. If err is no refusal
+// by the kit, the call has reached its handler.
+func (e *execution) returned(c *call, err error, panicked bool) {
 	s, ok := status.FromError(err)
 	if !ok {
 		s = status.FromContextError(err)
@@ -221,7 +221,7 @@ func (e *execution) returned(c *call, err error) {
 	reached := !errors.As(err, new(*refused))
 	e.around(c, func(e *execution) {
 		if e.running--; reached {
-			e.handled, e.unknown = true, isUnknown(s)
+			e.handled, e.unknown = true, panicked || isUnknown(s) || errors.Is(err, once.ErrIndeterminate)
 		}
 	})
 }

@@ -2,6 +2,8 @@ package grpcmw_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 
@@ -28,6 +30,8 @@ func TestIdempotent_BusyAfterATry(t *testing.T) {
 	}{
 		"handler failed":   {1, status.Error(codes.Unavailable, "no connection"), 2},
 		"progress unknown": {1, status.Error(codes.DeadlineExceeded, "bank"), 0},
+		"said unknown":     {1, fmt.Errorf("%w: %w", once.ErrIndeterminate, status.Error(codes.Unavailable, "bank")), 0},
+		"handler panicked": {1, errPanic, 0},
 		"first try busy":   {0, nil, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -55,14 +59,19 @@ func TestIdempotent_BusyAfterATry(t *testing.T) {
 									t.Error(err)
 								}
 							}
-							reply, err = inner(ctx, req, info, handler)
+							reply, err = recovering(ctx, req, info, inner, handler)
 						}
 						return reply, err
 					})
 				})
 				return err
 			}
-			err = call(2, func(context.Context, any) (any, error) { return nil, c.first })
+			err = call(2, func(context.Context, any) (any, error) {
+				if c.first == errPanic {
+					panic(c.first)
+				}
+				return nil, c.first
+			})
 			if status.Code(err) != codes.Aborted {
 				t.Errorf("got %v, want %v", err, codes.Aborted)
 			}
@@ -125,4 +134,16 @@ func TestIdempotent_LeftTry(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+var errPanic = errors.New("panic")
+
+// recovering calls inner, and returns INTERNAL if it panics.
+func recovering(ctx context.Context, req any, info *grpc.UnaryServerInfo, inner grpc.UnaryServerInterceptor, next grpc.UnaryHandler) (reply any, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = status.Error(codes.Internal, "panic")
+		}
+	}()
+	return inner(ctx, req, info, next)
 }

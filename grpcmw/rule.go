@@ -57,9 +57,11 @@ func ServerOptions(r Rules) []grpc.ServerOption {
 //
 // Mount the interceptor inside interceptors that can refuse a call without a lock, such
 // as authentication and rate limits. An interceptor that turns panics into errors can
-// be outside or inside, because locks are released in both cases. An outer interceptor
-// must not send headers before the response. Otherwise grpc-go's own retry policy does
-// not repeat calls.
+// be outside or inside a Lock, because the lock is released in both cases. It belongs
+// outside Idempotent. Inside, it would turn the panic into an ordinary error, and
+// once.AtMostOnce would not notice the panic. An outer interceptor must not send
+// headers before the response. Otherwise grpc-go's own retry policy does not repeat
+// calls.
 //
 // UnaryServerInterceptor panics if a method is not of the form
 // "/package.Service/Method" or has no rules, or if a rule is nil. Later changes of r
@@ -103,8 +105,11 @@ func (c *call) run(ctx context.Context, i int) (reply any, err error) {
 		return c.handler(ctx, c.req)
 	}
 	outer.begun(c)
-	defer func() { outer.returned(c, err) }() // even if the handler panics
-	return c.handler(ctx, c.req)
+	panicked := true
+	defer func() { outer.returned(c, err, panicked) }()
+	reply, err = c.handler(ctx, c.req)
+	panicked = false
+	return reply, err
 }
 
 // refuse records that a rule of the call has refused the call, and returns the error of

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -110,7 +111,12 @@ func (s *stream) lost() error {
 	}
 	cause := context.Cause(s.ctx)
 	if !errors.Is(cause, core.ErrLost) && !errors.Is(cause, core.ErrClosed) {
-		return nil // the stream itself reports its end
+		// The stream itself reports its end, but some servers deliver messages even then.
+		lease, ok := core.LeaseFromContext(s.ctx)
+		if !ok || time.Until(lease.Deadline()) > 0 {
+			return nil
+		}
+		cause = core.ErrLost
 	}
 	return &refused{status: status.New(codes.Aborted, "the lock was lost"), reason: cause}
 }

@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"io"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/grpcmw"
 )
 
@@ -128,4 +131,45 @@ func TestServerStream(t *testing.T) {
 		}
 		eventually(t, "the key is free", func() bool { return s.isFree("order:5") })
 	})
+}
+
+// endless is a stream whose messages arrive even after its context is done.
+type endless struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (s endless) Context() context.Context { return s.ctx }
+func (s endless) RecvMsg(any) error        { return nil }
+
+// TestStreamServerInterceptor_LostAfterItsEnd checks that a handler gets no message after
+// its lock is lost, even if the stream's context was done before.
+func TestStreamServerInterceptor_LostAfterItsEnd(t *testing.T) {
+	t.Parallel()
+	db := memstore.New()
+	locks, err := core.New(db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	intercept := grpcmw.StreamServerInterceptor(on(Orders_Watch_FullMethodName,
+		grpcmw.Lock(locks, "order", func(context.Context, string, any) (string, error) { return "5", nil }, grpcmw.Acquire(core.TTL(300*time.Millisecond)))))
+	err = intercept(nil, endless{ctx: ctx}, &grpc.StreamServerInfo{FullMethod: Orders_Watch_FullMethodName, IsServerStream: true}, func(_ any, ss grpc.ServerStream) error {
+		lease, ok := core.LeaseFromContext(ss.Context())
+		if !ok {
+			t.Fatal("the handler has no lease")
+		}
+		cancel()
+		if err := ss.RecvMsg(&Order{}); err != nil {
+			t.Errorf("before the loss: got %v, want a message", err)
+		}
+		if err := db.Revoke(t.Context(), lease.Key(), lease.ID(), time.Millisecond); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "no message arrives", func() bool { return status.Code(ss.RecvMsg(&Order{})) == codes.Aborted })
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
 }

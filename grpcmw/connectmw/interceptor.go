@@ -19,8 +19,10 @@ import (
 // has no effect on procedures without rules, or on a client.
 //
 // Mount the interceptor inside the interceptors that can refuse a call, such as
-// authentication and validation. A stream holds its lock as with
-// grpcmw.StreamServerInterceptor.
+// authentication and validation. Mount it also inside connect.WithRecover, which
+// belongs before the connect.WithInterceptors of this interceptor. Otherwise a
+// recovered panic would look like an ordinary error to once.AtMostOnce. A stream holds
+// its lock as with grpcmw.StreamServerInterceptor.
 //
 // Interceptor panics if a procedure is not of the form "/package.Service/Method" or has
 // no rules, or if a rule is nil. Later changes of rules have no effect.
