@@ -109,16 +109,17 @@ func (l *Locks) Unlock(ctx context.Context, name string) error {
 
 // RenewLockLease returns nil if the name's lock is still held, even after Lock's ctx is
 // done. It fails with core.ErrLost if the lock was lost, with core.ErrClosed if
-// Locker.Close released it, and with core.ErrInvalid if this process has not taken the
-// name. It sends nothing and ignores d, because a held lock is extended without a call.
+// Locker.Close released it while Lock's ctx was not done, and with core.ErrInvalid if
+// this process has not taken the name. It sends nothing and ignores d, because a held
+// lock is extended without a call.
 func (l *Locks) RenewLockLease(_ context.Context, name string, _ time.Duration) error {
 	l.mu.Lock()
 	lease := l.leases[name]
 	l.mu.Unlock()
-	switch {
-	case lease == nil:
+	if lease == nil {
 		return l.notTaken("renew")
-	case time.Now().Before(lease.Deadline()):
+	}
+	if time.Until(lease.Deadline()) > 0 { // the deadline is read before the clock
 		return nil
 	}
 	err := context.Cause(lease.Context())

@@ -349,3 +349,32 @@ func TestVariations(t *testing.T) {
 		want(t, err, context.Canceled)
 	})
 }
+
+// TestRenewLockLease_Revoked checks that a name is not renewed right after the loss. It
+// needs a clock that does not stand still.
+func TestRenewLockLease_Revoked(t *testing.T) {
+	t.Parallel()
+	db, lost := memstore.New(), make(chan struct{}, 1)
+	lk, err := core.New(db, core.WithDefaults(core.TTL(3*time.Second)), core.WithObserver(observer(func(e core.Event) {
+		if e.Kind == core.Lost {
+			lost <- struct{}{}
+		}
+	})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := named.New(lk)
+	want(t, l.Lock(t.Context(), name))
+	states, _, err := db.List(t.Context(), "", 10)
+	if err != nil || len(states) != 1 || len(states[0].Holds) != 1 {
+		t.Fatalf("test setup: got %+v, %v", states, err)
+	}
+	want(t, db.Revoke(t.Context(), states[0].Key, states[0].Holds[0].ID, time.Minute))
+	<-lost
+	want(t, l.RenewLockLease(t.Context(), name, time.Minute), core.ErrLost)
+	want(t, l.Unlock(t.Context(), name), core.ErrLost)
+}
+
+type observer func(e core.Event)
+
+func (f observer) Observe(_ context.Context, e core.Event) { f(e) }
