@@ -156,8 +156,9 @@ type Pooled interface {
 }
 
 // Prober is a Place that can report whether it accepts writes. While calls fail, the
-// Store calls Probe, never twice at once. For a Place that is not a Prober, the Store
-// loads a key of its own instead.
+// Store calls Probe. It calls Probe twice at once only if Probe does not return when
+// its ctx is done. For a Place that is not a Prober, the Store loads a key of its own
+// instead.
 type Prober interface {
 	Place
 

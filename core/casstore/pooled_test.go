@@ -3,6 +3,8 @@ package casstore_test
 import (
 	"context"
 	"errors"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +17,7 @@ import (
 type pooled struct {
 	*bad
 	free   chan struct{}
+	mu     sync.Mutex
 	probed func() error
 	probes int
 }
@@ -53,11 +56,22 @@ func (p *pooled) Take(ctx context.Context, c store.Claim, version int64) (uint64
 }
 
 func (p *pooled) Probe(context.Context) error {
+	p.mu.Lock()
 	p.probes++
-	if p.probed == nil {
+	probed := p.probed
+	p.mu.Unlock()
+	if probed == nil {
 		return nil
 	}
-	return p.probed()
+	return probed()
+}
+
+// probe sets what Probe calls, and returns the number of its calls so far.
+func (p *pooled) probe(f func() error) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.probed = f
+	return p.probes
 }
 
 // TestPooled_LeftWhileWaiting checks that a caller that leaves while it waits for a
@@ -150,6 +164,38 @@ func TestPooled_RefusedOnce(t *testing.T) {
 	}
 }
 
+// TestProber_Hangs checks that a place is used again after an outage, although a probe
+// does not return when its context is done.
+func TestProber_Hangs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p, end := newPooled(1), make(chan struct{})
+		defer close(end)
+		s := newStore(t, p)
+		p.set(func(string, func()) error { return errors.Join(store.ErrUnavailable, errBroken) })
+		p.probe(func() error { return errBroken })
+		time.Sleep(2 * time.Second)
+		_, _ = s.Acquire(t.Context(), claim("key"))
+		time.Sleep(time.Second)
+		var hung atomic.Bool
+		p.probe(func() error {
+			if !hung.Swap(true) {
+				<-end
+			}
+			return nil
+		})
+		p.set(nil)
+		_, _ = s.Acquire(t.Context(), claim("key"))
+		time.Sleep(5 * time.Second)
+		_, _ = s.Acquire(t.Context(), claim("key"))
+		time.Sleep(time.Second)
+		if !hung.Load() {
+			t.Fatal("test setup: no probe has hung")
+		}
+		acquire(t, s, claim("other"))
+	})
+}
+
 // TestProber checks that in an outage the Store calls Probe of a Prober, and not Load.
 func TestProber(t *testing.T) {
 	t.Parallel()
@@ -157,18 +203,19 @@ func TestProber(t *testing.T) {
 		p := newPooled(1)
 		s := newStore(t, p)
 		p.set(func(string, func()) error { return errors.Join(store.ErrUnavailable, errBroken) })
-		p.probed = func() error { return errBroken }
+		probed := func() error { return errBroken }
+		p.probe(probed)
 		time.Sleep(2 * time.Second)
 		_, _ = s.Acquire(t.Context(), claim("key"))
 		time.Sleep(time.Second)
 		loads := p.loads
 		_, err := s.Acquire(t.Context(), claim("key"))
 		var known interface{ Down() bool }
-		if !errors.As(err, &known) || !known.Down() || p.probes == 0 || p.loads != loads {
-			t.Errorf("got %v after %d probes and %d loads, want that the place is known to be down by a probe", err, p.probes, p.loads-loads)
+		if probes := p.probe(probed); !errors.As(err, &known) || !known.Down() || probes == 0 || p.loads != loads {
+			t.Errorf("got %v after %d probes and %d loads, want that the place is known to be down by a probe", err, probes, p.loads-loads)
 		}
 		p.set(nil)
-		p.probed = nil
+		p.probe(nil)
 		time.Sleep(time.Second)
 		acquire(t, s, claim("key"))
 	})

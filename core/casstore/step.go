@@ -201,6 +201,9 @@ func (s *Store) connect(ctx context.Context) (connected context.Context, release
 
 func (s *Store) probe(ctx context.Context) error {
 	_, err := s.place.Load(ctx, probing, Want{})
+	if errors.Is(err, ErrConflict) { // an answer too
+		return nil
+	}
 	return err
 }
 

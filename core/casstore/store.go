@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/calls"
 	"github.com/lockkit/lockkit/core/internal/claims"
 	"github.com/lockkit/lockkit/core/internal/keyed"
 	"github.com/lockkit/lockkit/core/internal/outage"
@@ -87,7 +88,10 @@ func New(p Place, opts ...Option) (*Store, error) {
 	if p, ok := p.(Prober); ok {
 		probe = p.Probe
 	}
-	s.gate.Watch(callLimit, probe)
+	s.gate.Watch(callLimit, func(ctx context.Context) error {
+		_, _, err := calls.Detached(ctx, func() (struct{}, error) { return struct{}{}, probe(ctx) })
+		return err
+	})
 	return s, nil
 }
 

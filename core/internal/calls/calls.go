@@ -12,9 +12,13 @@ package calls
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
+
+// errExited is the outcome of work that has neither returned nor panicked.
+var errExited = errors.New("the client exited its goroutine")
 
 // Detached runs work in a new goroutine, even if ctx is done, and returns its outcome.
 // If ctx is done first, left is true and err is the cause of ctx. A later outcome is
@@ -26,7 +30,7 @@ func Detached[T any](ctx context.Context, work func() (T, error)) (value T, left
 	}
 	done := make(chan outcome, 1)
 	go func() {
-		var o outcome
+		o := outcome{err: errExited}
 		defer func() {
 			if r := recover(); r != nil {
 				o.err = fmt.Errorf("panic in the client: %v", r)
@@ -68,7 +72,7 @@ func Either[T any](ctx context.Context, pause time.Duration, first func(ctx cont
 	defer cancel()
 	returned, other := make(chan struct{}), make(chan outcome)
 	timer := time.AfterFunc(pause, func() {
-		var o outcome
+		o := outcome{err: errExited}
 		defer func() {
 			if r := recover(); r != nil {
 				o.err = fmt.Errorf("panic in the client: %v", r)

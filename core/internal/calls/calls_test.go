@@ -3,6 +3,7 @@ package calls_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -21,6 +22,17 @@ func TestDetached(t *testing.T) {
 		got, left, err := calls.Detached(t.Context(), func() (int, error) { return 42, errOwn })
 		if got != 42 || left || err != errOwn {
 			t.Errorf("got %d, %v, %v", got, left, err)
+		}
+	})
+
+	t.Run("exit of the goroutine", func(t *testing.T) {
+		t.Parallel()
+		got, left, err := calls.Detached(t.Context(), func() (int, error) {
+			runtime.Goexit()
+			return 42, nil
+		})
+		if got != 0 || left || err == nil {
+			t.Errorf("got %d, %v, %v, want an error", got, left, err)
 		}
 	})
 
