@@ -26,6 +26,8 @@ const (
 	deafFor = time.Minute
 )
 
+var errUnused = errors.New("the connection that listens is not used")
+
 // listen opens the connection of l and delivers its notifications. It returns when ctx
 // is done, the connection breaks, or the connection has had no watches for over a
 // minute. It returns errDeaf if the test notification of hears does not arrive.
@@ -49,6 +51,7 @@ func (s *Store) listen(ctx context.Context, l *hub.Listener[struct{}]) error {
 		return err
 	}
 	l.Live()
+	checked := time.Now()
 	for {
 		waiting, stop := context.WithTimeout(ctx, pingEvery)
 		n, err := conn.WaitForNotification(waiting)
@@ -56,10 +59,17 @@ func (s *Store) listen(ctx context.Context, l *hub.Listener[struct{}]) error {
 		switch {
 		case err == nil:
 			l.Wake(n.Payload, nil)
+			// Notifications for other processes can arrive all the time.
+			if time.Since(checked) < pingEvery {
+				continue
+			}
+			if checked = time.Now(); l.Unused() {
+				return errUnused
+			}
 		case ctx.Err() != nil || waiting.Err() == nil:
 			return err
 		case l.Unused():
-			return errors.New("the connection that listens is not used")
+			return errUnused
 		default:
 			pinging, stop := context.WithTimeout(ctx, pingLimit)
 			err := conn.Ping(pinging)
