@@ -19,7 +19,7 @@ func Classless(err error) error {
 	return err
 }
 
-var classes = []error{store.ErrBusy, store.ErrLost, store.ErrUnavailable, store.ErrUnsupported, store.ErrInvalid}
+var classes = []error{store.ErrBusy, store.ErrLost, store.ErrUnavailable, store.ErrUnsupported, store.ErrInvalid, store.ErrSaved}
 
 // classless has no Unwrap, because Unwrap would expose the class.
 type classless struct{ err error }

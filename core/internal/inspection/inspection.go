@@ -12,7 +12,7 @@ import (
 // CheckRevoke returns store.ErrInvalid for a revoke that is not allowed.
 func CheckRevoke(op, hold string, keep time.Duration) error {
 	if hold == "" || len(hold) > 64 {
-		return fmt.Errorf("%s: the ID of the hold is empty: %w", op, store.ErrInvalid)
+		return fmt.Errorf("%s: the ID of the hold has %d bytes (1 to 64): %w", op, len(hold), store.ErrInvalid)
 	}
 	if keep < 0 || keep > store.MaxKeep {
 		return fmt.Errorf("%s: keep %s is out of range (0 to 24 days): %w", op, words.Duration(keep), store.ErrInvalid)
