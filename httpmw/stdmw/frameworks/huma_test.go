@@ -3,6 +3,7 @@ package frameworks_test
 import (
 	"context"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -44,8 +45,35 @@ func TestHuma(t *testing.T) {
 func wrapped(middleware func(http.Handler) http.Handler) func(huma.Context, func(huma.Context)) {
 	return func(c huma.Context, next func(huma.Context)) {
 		r, w := humago.Unwrap(c)
+		r = r.WithContext(c.Context()) // with the values of outer middlewares of Huma
 		middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			next(humago.NewContext(c.Operation(), r, w))
 		})).ServeHTTP(w, r)
 	}
+}
+
+// TestHuma_Context checks that a middleware of net/http and the operation see the values
+// that an outer middleware of Huma has put into the context.
+func TestHuma_Context(t *testing.T) {
+	type user struct{}
+	mux := http.NewServeMux()
+	api := humago.New(mux, huma.DefaultConfig("orders", "1.0.0"))
+	op := huma.Operation{OperationID: "pay", Method: http.MethodPost, Path: "/pay", Middlewares: huma.Middlewares{
+		func(c huma.Context, next func(huma.Context)) { next(huma.WithValue(c, user{}, "ann")) },
+		wrapped(func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if got := r.Context().Value(user{}); got != "ann" {
+					t.Errorf("the middleware got the user %v, want ann", got)
+				}
+				next.ServeHTTP(w, r)
+			})
+		}),
+	}}
+	huma.Register(api, op, func(ctx context.Context, _ *struct{}) (*struct{}, error) {
+		if got := ctx.Value(user{}); got != "ann" {
+			t.Errorf("the operation got the user %v, want ann", got)
+		}
+		return nil, nil
+	})
+	mux.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/pay", nil))
 }
