@@ -36,6 +36,11 @@ func WithTracerProvider(p trace.TracerProvider) Option { return func(c *config) 
 // and the minimum is 1. Locks with later names are reported together as "_OTHER". At
 // the first such lock, the Telemetry counts a misuse of the name "_OTHER" and reports
 // an error to otel.Handle.
+//
+// The SDK has a limit of its own, by default 2000 series for each instrument. A name
+// has up to 7 series of lockkit.acquire.duration for each of the modes that it is used
+// in. With a larger n, set the SDK's limit too (metric.WithCardinalityLimit). Otherwise
+// it reports later series together, without their name, outcome and error.
 func MaxNames(n int) Option {
 	return func(c *config) {
 		if n < 1 {

@@ -42,7 +42,9 @@ type Telemetry struct {
 	passes                                          metric.Int64ObservableCounter
 }
 
-// New returns a Telemetry. It sends nothing and starts no goroutine.
+// New returns a Telemetry. It sends nothing and starts no goroutine. Several Lockers can
+// share a Telemetry. Do not create two with the same MeterProvider and the same
+// attributes, because the second would overwrite values of the first.
 //
 // It returns an error matching core.ErrInvalid if an option is nil or not allowed. If
 // the meter provider refuses an instrument, New returns the provider's error.

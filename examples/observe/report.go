@@ -30,7 +30,7 @@ func (s *service) report(ctx context.Context, sent *sent, cuts int) (complete bo
 		{"lockkit_acquire_duration_seconds_count", "lockkit_outcome", "busy", "callers found the key busy, and left", 1},
 		{"lockkit_acquire_duration_seconds_count", "lockkit_contended", "true", "acquires did not find the key free", 1},
 		{"lockkit_acquire_duration_seconds_count", "error_type", "unavailable", "acquires failed, since Redis was away", 1},
-		{"lockkit_extensions_total", "error_type", "unavailable", "extensions failed: the warning before a loss", 1},
+		{"lockkit_extensions_total", "error_type", "unavailable", "extensions failed, and were tried again", 1},
 		{"lockkit_losses_total", "lockkit_name", "shipping", "leases were lost: work went on without its lock", float64(max(1, lost))},
 		{"lockkit_cleanups_total", "", "", "claims of unknown outcome were released", 1},
 		{"lockkit_overruns_total", "", "", "leases were held for longer than MaxHold", 1},
