@@ -92,6 +92,9 @@ func (n *notes) Value(key any) any {
 	return n.Context.Value(key)
 }
 
+// String implements fmt.Stringer. Otherwise a printed context would show the result.
+func (n *notes) String() string { return "taskmw notes" }
+
 // notesOf returns the notes of the innermost middleware around ctx, or nil.
 func notesOf(ctx context.Context) *notes {
 	n, _ := ctx.Value(notesKey{}).(*notes)

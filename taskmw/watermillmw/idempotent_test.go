@@ -34,21 +34,26 @@ func TestIdempotent_ChangedMessage(t *testing.T) {
 				copy(msg.Payload, `{"id":7}`)
 				msg.Payload = append(msg.Payload, " receipt"...)
 				msg.Metadata.Set("key", "7")
+				msg.UUID = "uuid-7"
 				return []*message.Message{msg}, nil
 			})
 			msg := order("key", "1")
+			shared := msg.Payload
 			for i := range 3 {
 				produced, err := handler(msg)
 				if err != nil || runs != 1 || len(produced) != 1 || string(produced[0].Payload) != `{"id":7} receipt` || produced[0].Metadata.Get("key") != "7" {
 					t.Fatalf("delivery %d: got %v, %v after %d runs", i+1, produced, err, runs)
 				}
-				if string(msg.Payload) != `{"id":1}` || msg.Metadata.Get("key") != "1" {
+				if string(msg.Payload) != `{"id":1}` || msg.UUID != "uuid-1" || msg.Metadata.Get("key") != "1" {
 					t.Errorf("delivery %d: the message became %s %v", i+1, msg.Payload, msg.Metadata)
 				}
 				if err := produced[0].Context().Err(); err != nil {
 					t.Errorf("delivery %d: the context is done: %v", i+1, err)
 				}
 				msg = under(context.Background(), msg.Copy())
+			}
+			if string(shared) != `{"id":1}` {
+				t.Errorf("the payload that a broker shares became %s", shared)
 			}
 		})
 	}

@@ -24,15 +24,27 @@ type runKey struct{}
 // canceled. The router calls publishers when ctx is done, and publishers use the
 // messages' contexts. So under detaches the messages that were produced under ctx.
 //
-// under also restores the payload and the metadata of msg. Some subscribers deliver a
-// copy of msg again after a nack. If next had changed msg, that copy would have another
-// key. If next has produced msg itself, under returns a copy.
+// under also restores the UUID, the payload and the metadata of msg. Some subscribers
+// deliver a copy of msg again after a nack. If next had changed msg, that copy would
+// have another key. If next has produced msg itself, under returns a copy.
 func under(ctx context.Context, msg *message.Message, r *run, next message.HandlerFunc) (produced []*message.Message, err error) {
-	outer, payload, metadata := msg.Context(), bytes.Clone(msg.Payload), maps.Clone(msg.Metadata)
+	outer, uuid, payload, metadata := msg.Context(), msg.UUID, msg.Payload, msg.Metadata
+	// A broker in memory shares the payload of its messages.
+	msg.Payload, msg.Metadata = bytes.Clone(payload), maps.Clone(metadata)
 	msg.SetContext(context.WithValue(ctx, runKey{}, r))
 	defer func() {
 		msg.SetContext(outer)
-		msg.Payload, msg.Metadata = payload, metadata
+		// A subscriber may already copy a message that next has nacked. So only what next
+		// has changed is written.
+		if msg.UUID != uuid {
+			msg.UUID = uuid
+		}
+		if !bytes.Equal(msg.Payload, payload) {
+			msg.Payload = payload
+		}
+		if !maps.Equal(msg.Metadata, metadata) {
+			msg.Metadata = metadata
+		}
 	}()
 	r.tries.postponed = nil
 	before, returned := r.tries.recorded, false
