@@ -262,8 +262,9 @@ func TestRedirects(t *testing.T) {
 		answers  []answer
 		method   string
 		methods  []string
-		nameless bool // base sets no Response.Request
-		cut      bool // the body of the response ends early
+		own      string // the key in the header of the caller
+		nameless bool   // base sets no Response.Request
+		cut      bool   // the body of the response ends early
 		tries    int
 		status   int // of the response or the UnknownError
 		unknown  bool
@@ -277,6 +278,7 @@ func TestRedirects(t *testing.T) {
 		"broken receipt":             {answers: []answer{to(303, "/receipt"), problem(500, "")}, tries: 2, status: 500},
 		"lost receipt by a method":   {answers: []answer{to(303, "/receipt"), lost}, methods: []string{http.MethodPost, http.MethodGet}, tries: 2, unknown: true},
 		"no receipt by a method":     {answers: []answer{to(303, "https://cdn.example/r"), problem(404, "")}, methods: []string{http.MethodPost, http.MethodGet}, tries: 2, status: 404, unknown: true},
+		"two pages with own key":     {answers: []answer{to(303, "/a"), to(302, "/b"), problem(404, "")}, methods: []string{http.MethodPost, http.MethodGet}, own: "k", tries: 3, status: 404, unknown: true},
 		"base without requests":      {answers: []answer{to(303, "/a"), to(302, "/b"), lost}, nameless: true, tries: 3, unknown: true},
 		"cut receipt":                {answers: []answer{to(303, "/receipt"), {status: 200, body: "receipt", cut: true}}, tries: 2, status: 200, cut: true},
 		"307 to a named host":        {answers: []answer{to(307, "/pay2"), paid}, tries: 2, status: 201},
@@ -288,6 +290,9 @@ func TestRedirects(t *testing.T) {
 			p := peer{answers: c.answers}
 			r := post(t.Context(), t, strings.NewReader("5 euros"))
 			r.Method = cmp.Or(c.method, r.Method)
+			if c.own != "" {
+				r.Header.Set("Idempotency-Key", c.own)
+			}
 			base := roundTrip(func(r *http.Request) (*http.Response, error) {
 				resp, err := p.RoundTrip(r)
 				if c.nameless && resp != nil {

@@ -116,14 +116,22 @@ func (t *transport) follow(req *http.Request, key string) (*http.Response, error
 	return resp, nil
 }
 
-// redirected returns the last covered request whose redirects lead to req, or nil.
-func (t *transport) redirected(req *http.Request) *http.Request {
+// redirected returns the last covered request whose redirects lead to req, if possible
+// one of another method than req. It returns nil if there is none.
+func (t *transport) redirected(req *http.Request) (last *http.Request) {
 	for from := req.Response; from != nil && from.Request != nil; from = from.Request.Response {
-		if r := from.Request; r.Header.Get(keyHeader) != "" && t.covers(r) {
+		r := from.Request
+		if r.Header.Get(keyHeader) == "" || !t.covers(r) {
+			continue
+		}
+		if r.Method != req.Method {
 			return r
 		}
+		if last == nil {
+			last = r
+		}
 	}
-	return nil
+	return last
 }
 
 // covers reports whether the method of req is covered, and Hosts names both the

@@ -56,12 +56,14 @@ func wrapped(middleware func(http.Handler) http.Handler) func(huma.Context, func
 // that an outer middleware of Huma has put into the context.
 func TestHuma_Context(t *testing.T) {
 	type user struct{}
+	ran := 0
 	mux := http.NewServeMux()
 	api := humago.New(mux, huma.DefaultConfig("orders", "1.0.0"))
 	op := huma.Operation{OperationID: "pay", Method: http.MethodPost, Path: "/pay", Middlewares: huma.Middlewares{
 		func(c huma.Context, next func(huma.Context)) { next(huma.WithValue(c, user{}, "ann")) },
 		wrapped(func(next http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				ran++
 				if got := r.Context().Value(user{}); got != "ann" {
 					t.Errorf("the middleware got the user %v, want ann", got)
 				}
@@ -70,10 +72,15 @@ func TestHuma_Context(t *testing.T) {
 		}),
 	}}
 	huma.Register(api, op, func(ctx context.Context, _ *struct{}) (*struct{}, error) {
+		ran++
 		if got := ctx.Value(user{}); got != "ann" {
 			t.Errorf("the operation got the user %v, want ann", got)
 		}
 		return nil, nil
 	})
-	mux.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/pay", nil))
+	w := httptest.NewRecorder()
+	mux.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/pay", nil))
+	if w.Code != http.StatusNoContent || ran != 2 {
+		t.Errorf("got %d after %d of the two, want %d", w.Code, ran, http.StatusNoContent)
+	}
 }
