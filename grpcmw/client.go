@@ -105,7 +105,7 @@ func TryTimeout(d time.Duration) ClientOption {
 // text. Only a reply, and an error with the trailer "idempotent-replayed", show the
 // outcome of an earlier try. UNAVAILABLE, UNKNOWN, DEADLINE_EXCEEDED, CANCELLED,
 // INTERNAL and DATA_LOSS are returned, because they do not claim that the call was
-// refused. Repeat such a call under the same key only.
+// refused. A repetition of such a call needs the same key, so set the key yourself.
 //
 // Other methods than those that Idempotent guards could do their work twice. So use the
 // interceptor only for guarded methods, or name these with Methods. Mount the

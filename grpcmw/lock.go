@@ -80,6 +80,9 @@ func (m *lock) serve(ctx context.Context, c *call, next int) (any, error) {
 	// The handler's response does not depend on the error of Release. The Locker's
 	// observer is notified of that error.
 	defer func() { _ = lease.Release(context.WithoutCancel(ctx)) }()
+	if c.stream != nil {
+		c.stream.leases = append(c.stream.leases, lease)
+	}
 	return c.run(lease.Context(), next)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -59,7 +60,8 @@ func StreamServerInterceptor(r Rules) grpc.StreamServerInterceptor {
 // stream is a server stream whose handler runs under a rule's context.
 type stream struct {
 	grpc.ServerStream
-	ctx context.Context
+	ctx    context.Context
+	leases []*core.Lease // of the stream's rules
 	// head is the first message, until the handler has received it.
 	head proto.Message
 }
@@ -112,8 +114,7 @@ func (s *stream) lost() error {
 	cause := context.Cause(s.ctx)
 	if !errors.Is(cause, core.ErrLost) && !errors.Is(cause, core.ErrClosed) {
 		// The stream itself reports its end, but some servers deliver messages even then.
-		lease, ok := core.LeaseFromContext(s.ctx)
-		if !ok || time.Until(lease.Deadline()) > 0 {
+		if !slices.ContainsFunc(s.leases, func(l *core.Lease) bool { return time.Until(l.Deadline()) <= 0 }) {
 			return nil
 		}
 		cause = core.ErrLost
