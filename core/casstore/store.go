@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/calls"
@@ -88,8 +89,16 @@ func New(p Place, opts ...Option) (*Store, error) {
 	if p, ok := p.(Prober); ok {
 		probe = p.Probe
 	}
+	var asking atomic.Int64 // probes that have not returned
 	s.gate.Watch(callLimit, func(ctx context.Context) error {
-		_, _, err := calls.Detached(ctx, func() (struct{}, error) { return struct{}{}, probe(ctx) })
+		if asking.Add(1) > maxProbes {
+			asking.Add(-1)
+			return errProbes
+		}
+		_, _, err := calls.Detached(ctx, func() (struct{}, error) {
+			defer asking.Add(-1)
+			return struct{}{}, probe(ctx)
+		})
 		return err
 	})
 	return s, nil
@@ -98,7 +107,13 @@ func New(p Place, opts ...Option) (*Store, error) {
 // Limit implements store.Prompt. It returns two seconds.
 func (s *Store) Limit() time.Duration { return callLimit }
 
-// Close stops the background work of the Store, and waits until it has stopped. Claims
+// maxProbes is the maximum number of probes that ignore their context at a time.
+const maxProbes = 8
+
+var errProbes = errors.New("earlier probes have not returned")
+
+// Close stops the background work of the Store, and waits until it has stopped. It does
+// not wait for calls of the Place that do not return when their context is done. Claims
 // can still be acquired, extended and released.
 func (s *Store) Close() error {
 	s.gate.Close()
