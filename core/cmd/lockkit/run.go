@@ -52,7 +52,8 @@ COMMAND is the first process of a new process group. Its children are in the gro
 unless they change their group, like timeout and the jobs of an interactive shell.
 lockkit passes SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 on to the whole
 group. Processes that COMMAND leaves running are stopped before the lock is released. On
-systems other than Linux, these are only the processes of the group. A process that
+systems other than Linux, or if lockkit had children before, these are only the
+processes of the group. A process that
 starts its own session (setsid) is not stopped. If lockkit is killed, only the group is
 killed: use timeout --foreground. If lockkit is stopped (SIGSTOP), the group is not
 stopped in time. Then only a resource that refuses older tokens is safe. COMMAND cannot
@@ -220,8 +221,9 @@ func (p *plan) run(locks *core.Locker) (int, error) {
 func (p *plan) start(lease *core.Lease, signals <-chan os.Signal) (t *trust, j *job, code int, err error) {
 	// A lock that its holder has passed on lasts for a short time, until an extension.
 	// If the extension fails, the lock can still be held, with less room for -grace.
+	var short error
 	if time.Until(lease.Deadline()) < p.ttl*2/3 {
-		_ = lease.Extend(context.Background(), p.ttl)
+		short = lease.Extend(context.Background(), p.ttl)
 	}
 	for {
 		select {
@@ -235,7 +237,11 @@ func (p *plan) start(lease *core.Lease, signals <-chan os.Signal) (t *trust, j *
 		break
 	}
 	t = newTrust(lease, p.grace)
-	if t.span > 0 && p.grace > t.span/2 {
+	switch {
+	case t.span <= 0 || p.grace <= t.span/2:
+	case short != nil:
+		return nil, nil, status(short), fmt.Errorf("%w; the command did not run", short)
+	default:
 		return nil, nil, exitUsage, fmt.Errorf("-grace: %s exceeds half of the lock's validity of %s (at most %s)",
 			words.Duration(p.grace), words.Duration(t.span.Round(time.Millisecond)), words.Duration((t.span / 2).Round(time.Millisecond)))
 	}
