@@ -41,7 +41,8 @@ func SendOwner() ClientOption {
 // A caller needs only the owner to join, and the owner's text has the token that the
 // handler sees. So use TakeOwner only for callers that you trust with the lock and with
 // the token. TakeOwner removes the owner from the call's metadata, so the handler
-// cannot pass the owner on by mistake.
+// cannot pass the owner on by mistake. Inner rules and the handler join further holds
+// of the same owner, as under core.ContextWithOwner.
 func TakeOwner() Option {
 	return func(g *config) {
 		g.is("TakeOwner", forLock)
