@@ -186,7 +186,7 @@ func (g *client) call(ctx context.Context, method string, req, reply any, cc *gr
 	return last
 }
 
-// opaque reports whether err leaves open if the call was or will be carried out.
+// opaque reports whether err leaves the outcome of the call open.
 func opaque(err error) bool {
 	switch reasonOf(status.Convert(err)) {
 	case ReasonInProgress, ReasonIndeterminate, ReasonUnreplayable:

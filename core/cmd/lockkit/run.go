@@ -53,11 +53,10 @@ unless they change their group, like timeout and the jobs of an interactive shel
 lockkit passes SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 on to the whole
 group. Processes that COMMAND leaves running are stopped before the lock is released. On
 systems other than Linux, or if lockkit had children before, these are only the
-processes of the group. A process that
-starts its own session (setsid) is not stopped. If lockkit is killed, only the group is
-killed: use timeout --foreground. If lockkit is stopped (SIGSTOP), the group is not
-stopped in time. Then only a resource that refuses older tokens is safe. COMMAND cannot
-read from the terminal.
+processes of the group. A process that starts its own session (setsid) is not stopped.
+If lockkit is killed, only the group is killed: use timeout --foreground. If lockkit is
+stopped (SIGSTOP), the group is not stopped in time. Then only a resource that refuses
+older tokens is safe. COMMAND cannot read from the terminal.
 
 COMMAND gets the lock's fencing token in LOCKKIT_TOKEN. The token is greater than the
 token of every earlier holder. With -shared or -permits there is no token.
