@@ -33,8 +33,8 @@ func isPing(r testserver.Request) bool {
 	return r.Name == "ping" || len(r.Args) > 0 && strings.Contains(r.Args[0], "-- ping")
 }
 
-// TestSilentConnections makes all idle connections silent. At most one call fails, and
-// no further statement is sent on a silent connection.
+// TestSilentConnections makes all idle connections silent. At most one call fails, and at
+// most one statement is sent on a silent connection. If pgx pings it before, none is.
 //
 // hazard 23
 func TestSilentConnections(t *testing.T) {
@@ -81,12 +81,14 @@ func TestSilentConnections(t *testing.T) {
 						sent++
 					}
 				}
+				// After the ping of a silent connection, a call has less time for a new
+				// connection. On a busy machine that may be too short.
 				most := 1
 				if name == "postgres" && c.name == "idle" {
 					most = 0
 				}
-				if failures > most || sent > 1 {
-					t.Errorf("got %d failures, %d statements on silent connections, want at most %d, 1", failures, sent, most)
+				if failures > 1 || sent > most {
+					t.Errorf("got %d failures, %d statements on silent connections, want at most 1, %d", failures, sent, most)
 				}
 			})
 		}
