@@ -107,6 +107,9 @@ func TestFailover(t *testing.T) {
 				s := newStore(t, db, p.behind)
 				held := claim(rand.Text(), long)
 				acquire(t, s, held)
+				// A slow sweep of s could meet the other server before the call does.
+				_ = s.Close()
+				s = newStore(t, db, p.behind)
 				p.proxy.Retarget(p.readOnly)
 				p.proxy.Sever()
 				fill(t, db, size)
