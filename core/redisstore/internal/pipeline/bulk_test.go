@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
 )
 
 // script is a hook that answers the first pipelines by the functions in acts, one after
@@ -79,5 +81,30 @@ func TestBulk_OwnAnswers(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestBulk_DoneContext makes calls under a context that is done. The client must not get
+// them. The test makes many calls, because a call that starts can still lose the race
+// against its caller.
+func TestBulk_DoneContext(t *testing.T) {
+	t.Parallel()
+	h := &script{acts: []func([]redis.Cmder) error{func([]redis.Cmder) error { return errors.New("too slow") }}}
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	t.Cleanup(func() { client.Close() })
+	client.AddHook(h)
+	p := newPipeline(t, client)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cause := errors.New("the sibling failed")
+	cancel(cause)
+	for range 1000 {
+		for i, x := range takeAll(ctx, p, newKeys(10)) {
+			if pipeline.Sent(x.Err) || !errors.Is(x.Err, cause) {
+				t.Fatalf("call %d: got %v, want an error of what was not sent, with the cause", i, x.Err)
+			}
+		}
+	}
+	if n := h.next.Load(); n > 0 {
+		t.Errorf("the client got %d pipelines, want none", n)
 	}
 }

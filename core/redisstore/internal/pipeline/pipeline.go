@@ -123,7 +123,8 @@ type Result struct {
 // DoAll sends a call of a script for each item. The arguments are word, the item's text
 // and the item's number. Calls to one server are sent together. Servers are called in
 // parallel, so that a hung server does not delay the replies of the others. DoAll
-// returns when all replies have arrived or ctx is done. ctx must be Bounded.
+// returns when all replies have arrived or ctx is done. It sends nothing under a ctx that
+// is already done. ctx must be Bounded.
 func (p *Pipeline) DoAll(ctx context.Context, script *Script, word any, items []Item) []Result {
 	results := make([]Result, len(items))
 	groups := make(map[*server][]int)

@@ -129,8 +129,14 @@ func (s *sender) left(c *Call) {
 // doAll sends calls in one pipeline. It returns when all results have arrived or ctx is
 // done.
 func (s *sender) doAll(ctx context.Context, calls []*Call) []Result {
-	go new(flight).carry(ctx, s, calls)
 	results := make([]Result, len(calls))
+	if ctx.Err() != nil {
+		for i := range results {
+			results[i].Err = &unsentError{Cause(ctx)}
+		}
+		return results
+	}
+	go new(flight).carry(ctx, s, calls)
 	for i, c := range calls {
 		got, err := c.await(ctx)
 		results[i] = Result{got.Reply, err}
