@@ -43,7 +43,9 @@ func clusterBehindProxy(t *testing.T) (*testserver.Proxy, redis.UniversalClient)
 	testserver.Eventually(t, time.Minute, "all slots are served again", func() bool {
 		return strings.Contains(server.Do("CLUSTER", "INFO").(string), "cluster_state:ok")
 	})
-	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{proxy.Addr}, ContextTimeoutEnabled: true})
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: []string{proxy.Addr}, PoolSize: 20, ContextTimeoutEnabled: true,
+	})
 	t.Cleanup(func() { _ = cluster.Close() })
 	return proxy, cluster
 }
