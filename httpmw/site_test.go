@@ -141,6 +141,24 @@ func (s *site) pay(key, path, body string, header ...string) reply {
 	return s.send("POST", path, body, append(header, "Idempotency-Key", key)...)
 }
 
+// leaveWaiting sends a POST under an idempotency key whose run is in progress, and leaves
+// when the request waits.
+func (s *site) leaveWaiting(key, path, body string) {
+	s.t.Helper()
+	ctx, leave := context.WithCancel(s.t.Context())
+	defer leave()
+	before, left := s.store.attempts.Load(), make(chan error, 1)
+	go func() {
+		_, err := s.try(ctx, "POST", path, body, "Idempotency-Key", key)
+		left <- err
+	}()
+	eventually(s.t, "the request waits", func() bool { return s.store.attempts.Load() > before })
+	leave()
+	if err := within(s.t, "the client leaves", left); !errors.Is(err, context.Canceled) {
+		s.t.Errorf("got %v, want a request that its client left", err)
+	}
+}
+
 // hold keeps key taken until the test ends or the returned function is called.
 func (s *site) hold(key string) (release func()) {
 	s.t.Helper()
