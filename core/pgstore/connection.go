@@ -16,6 +16,10 @@ const (
 	// silenceMin is the minimum wait after which a connection counts as silent. It
 	// applies to a caller that leaves before silenceLimit.
 	silenceMin = callLimit / 10
+	// answerMax is the wait for the answer to a statement after which a connection
+	// counts as silent. A statement may wait for a locked row for a second. The time is
+	// less than callLimit, so that the caller's next call takes a new connection.
+	answerMax = callLimit * 3 / 5
 )
 
 // connection takes a connection from the pool. The pool pings a connection that was

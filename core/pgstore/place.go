@@ -172,6 +172,8 @@ func (p *place) send(ctx context.Context, st dialect.Statement) (answer, error) 
 	if st.Args != nil {
 		exec = p.execPrepared
 	}
+	silence := time.AfterFunc(answerMax, func() { p.silent.Store(true) })
+	defer silence.Stop()
 	a, err := exec(ctx, conn.Conn().PgConn(), st)
 	p.note(ctx, err)
 	return a, err
