@@ -102,9 +102,8 @@ var faultCases = []struct {
 		unknown(t, "acquire", err)
 		f.Await(t)
 		wantIs(t, "release", r.store.Release(t.Context(), c), store.ErrLost)
-		calls := r.calls(t)
 		f.Deliver()
-		testserver.Eventually(t, 10*time.Second, "the late acquire arrives", func() bool { return r.calls(t) > calls })
+		f.AwaitAnswer(t)
 		if _, held := r.fields(t, c)["h:"+c.Lease]; held {
 			t.Error("the late acquire was granted")
 		}
@@ -127,9 +126,8 @@ var faultCases = []struct {
 		unknown(t, "acquire", err)
 		release(t, r.store, c)
 		release(t, r.direct, holder)
-		calls := r.calls(t)
 		f.Deliver()
-		testserver.Eventually(t, 10*time.Second, "the late acquire arrives", func() bool { return r.calls(t) > calls })
+		f.AwaitAnswer(t)
 		if _, held := r.fields(t, c)["h:"+c.Lease]; held {
 			t.Error("the late acquire was granted")
 		}
@@ -168,9 +166,8 @@ var faultCases = []struct {
 		release(t, r.direct, c)
 		next := claimOf(c.Key)
 		acquire(t, r.direct, next)
-		calls := r.calls(t)
 		f.Deliver()
-		testserver.Eventually(t, 10*time.Second, "the late release arrives", func() bool { return r.calls(t) > calls })
+		f.AwaitAnswer(t)
 		if err := extend(r.direct, next); err != nil {
 			t.Errorf("the next hold: %v", err)
 		}
@@ -190,9 +187,9 @@ var faultCases = []struct {
 		next := claimOf(c.Key)
 		next.TTL = 20 * time.Second
 		acquire(t, r.direct, next)
-		before, calls := r.fields(t, next), r.calls(t)
+		before := r.fields(t, next)
 		f.Deliver()
-		testserver.Eventually(t, 10*time.Second, "the late extend arrives", func() bool { return r.calls(t) > calls })
+		f.AwaitAnswer(t)
 		after := r.fields(t, next)
 		if len(after) != len(before) || after["h:"+next.Lease] != before["h:"+next.Lease] {
 			t.Errorf("the state is %v, was %v", after, before)
@@ -214,9 +211,9 @@ var faultCases = []struct {
 		if err := extend(r.direct, c); err != nil {
 			t.Fatal(err)
 		}
-		before, calls := r.fields(t, c), r.calls(t)
+		before := r.fields(t, c)
 		f.Deliver()
-		testserver.Eventually(t, 10*time.Second, "the late extend arrives", func() bool { return r.calls(t) > calls })
+		f.AwaitAnswer(t)
 		if after := r.fields(t, c); after["h:"+c.Lease] != before["h:"+c.Lease] {
 			t.Errorf("the hold is %q, was %q", after["h:"+c.Lease], before["h:"+c.Lease])
 		}
@@ -307,16 +304,6 @@ func whenFired(t testing.TB, f *testserver.Fault, later time.Duration, call func
 	default: // call was answered
 	}
 	return err
-}
-
-// calls returns the number of scripts and SETs that the server has run.
-func (r *rig) calls(t testing.TB) int {
-	t.Helper()
-	info, err := r.asks.Info(context.Background(), "commandstats").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return statOf(info, "eval") + statOf(info, "evalsha") + statOf(info, "set")
 }
 
 func sentOnce(t testing.TB, r *rig, script string, c store.Claim) {
