@@ -3,6 +3,7 @@ package pipeline_test
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,8 +23,9 @@ type gate struct {
 	sizes []int // of pipelines; 1 for a call alone
 	fail  func()
 
-	before func()   // called before the gate opens
-	texts  []string // further arguments of the calls that crowd makes
+	before   func()       // called before the gate opens
+	returned atomic.Int64 // calls that crowd makes
+	texts    []string     // further arguments of these calls
 }
 
 func newGate() *gate {
@@ -93,7 +95,10 @@ func crowd(t *testing.T, p *pipeline.Pipeline, g *gate, all []string, ctxs ...co
 		if i < len(ctxs) {
 			ctx = ctxs[i]
 		}
-		wg.Go(func() { _, errs[i] = take(ctx, p, key, g.texts...) })
+		wg.Go(func() {
+			_, errs[i] = take(ctx, p, key, g.texts...)
+			g.returned.Add(1)
+		})
 	}
 	testserver.Eventually(t, time.Minute, "all of them wait", func() bool { return p.Queued() == len(all) })
 	if g.before != nil {

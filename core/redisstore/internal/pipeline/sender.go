@@ -173,12 +173,13 @@ func (c *Call) outcome(ctx context.Context) (got Replicated, err error, back boo
 		if c.fault == nil {
 			return c.got, nil, true
 		}
+		back = c.fault != ErrNoAnswer
 	default:
 	}
 	if reply, err := c.result(errNoReply); err == nil && !c.timed {
 		return Replicated{Reply: reply, Err: errNoReply}, nil, false
 	}
-	return got, Cause(ctx), false
+	return got, Cause(ctx), back
 }
 
 // send makes a worker send c. If nothing else is in flight, a caller that cannot leave

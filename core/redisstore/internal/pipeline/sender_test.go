@@ -119,7 +119,10 @@ func TestCalls_Together(t *testing.T) {
 		p, g := setup(t, server.Addr)
 		all := newKeys(3)
 		ctx, cancel := context.WithCancel(t.Context())
-		g.before = cancel
+		g.before = func() {
+			cancel()
+			testserver.Eventually(t, time.Minute, "the caller leaves", func() bool { return g.returned.Load() == 1 })
+		}
 		errs := crowd(t, p, g, all, t.Context(), ctx)
 		if errs[0] != nil || errs[2] != nil {
 			t.Errorf("the callers that stayed got %v and %v", errs[0], errs[2])
