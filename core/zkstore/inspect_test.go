@@ -18,7 +18,7 @@ func TestRevoke_ExtendedMeanwhile(t *testing.T) {
 	holder, _ := storeOn(t, session, []string{server})
 	operator, _ := storeOn(t, session, []string{proxy.Addr})
 	c := exclusive("extended meanwhile")
-	c.TTL = 2 * time.Second
+	c.TTL = 10 * time.Second
 	grant(t, holder, c)
 
 	// The first multi request reads the servers' time, and the second revokes.

@@ -116,7 +116,7 @@ func TestReplies(t *testing.T) {
 func TestSilentConnection(t *testing.T) {
 	t.Parallel()
 	proxy := testserver.NewZooKeeperProxy(t, testserver.SharedZooKeeper(t))
-	s, conn := storeOn(t, 2*short, []string{proxy.Addr})
+	s, conn := storeOn(t, 4*short, []string{proxy.Addr})
 	grant(t, s, exclusive("silent"))
 	id := conn.SessionID()
 	var first atomic.Int64

@@ -128,10 +128,10 @@ func TestStop(t *testing.T) {
 	t.Run("server that answers", func(t *testing.T) {
 		t.Parallel()
 		store, f := redisURL(server.Addr), file(t)
-		p := runWorker(t, store, f, "-ttl", "2s", "-grace", "800ms", "long:1")
+		p := runWorker(t, store, f, "-ttl", "4s", "-grace", "1600ms", "long:1")
 		begin := sign(f, signBegin)
 		testserver.Eventually(t, patience, "it lives for three times the ttl", func() bool {
-			return sign(f, signAlive)-begin > int64(6*time.Second)
+			return sign(f, signAlive)-begin > int64(12*time.Second)
 		})
 		do(t, store, "run", "long:1", "--", "true").want(t, 75, "busy")
 		_ = syscall.Kill(p.Pid(), syscall.SIGTERM)

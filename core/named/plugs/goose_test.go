@@ -141,6 +141,6 @@ func TestGoose(t *testing.T) {
 		}
 		locktesting.TestConcurrentLocking(t, nil, func(t *testing.T) lock.Locker {
 			return named.NewDB(process(t, store), "concurrent")
-		}, time.Second)
+		}, 2*time.Second)
 	})
 }
