@@ -22,6 +22,7 @@ import (
 	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/store"
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // everyView requests each page, with valid and with invalid requests.
@@ -486,6 +487,7 @@ func TestList_KeysComeAndGo(t *testing.T) {
 				}
 			})
 		}
+		testserver.Eventually(t, time.Minute, "keys come and go", func() bool { return churned.Load() > 0 })
 		h := inspect.Handler(newInspector(t, store), all("ann"))
 		seen := make(map[string]bool)
 		pages := 0

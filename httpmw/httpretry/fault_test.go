@@ -216,7 +216,7 @@ func TestStorm(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		var mu sync.Mutex
 		faults := make(map[string]int)
-		calm := false
+		requests, calm := 0, false
 		list := []struct {
 			name   string
 			action testserver.Action
@@ -227,7 +227,11 @@ func TestStorm(t *testing.T) {
 		s.OnRequest(func(testserver.Request) testserver.Action {
 			mu.Lock()
 			defer mu.Unlock()
-			if i := random.IntN(len(list) + 3); i < len(list) && !calm {
+			i := random.IntN(len(list) + 3)
+			if requests++; requests <= len(list) {
+				i = requests - 1 // so that each fault comes about
+			}
+			if i < len(list) && !calm {
 				faults[list[i].name]++
 				return list[i].action
 			}

@@ -385,7 +385,7 @@ func hints(t *testing.T, s *site) {
 func timeoutOutside(t *testing.T, s *site) {
 	var runs atomic.Int32
 	finish := make(chan struct{})
-	around := func(h http.Handler) http.Handler { return http.TimeoutHandler(h, 100*time.Millisecond, "late") }
+	around := func(h http.Handler) http.Handler { return http.TimeoutHandler(h, time.Second, "late") }
 	s.serve(around, route("/{id}", func(w http.ResponseWriter, r *http.Request) {
 		runs.Add(1)
 		within(t, "the handler may end", finish)
