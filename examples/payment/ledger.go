@@ -30,7 +30,7 @@ type ledger interface {
 // in the database of the locks, and otherwise in Redis.
 func openLedger(ctx context.Context, c config, closers *closers) (ledger, error) {
 	if c.store == "mysql" || c.store == "sqlite" {
-		db, err := c.openSQL(ctx, closers)
+		db, err := c.openSQL(ctx, closers, 10*time.Second)
 		if err != nil {
 			return nil, err
 		}

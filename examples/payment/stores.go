@@ -115,7 +115,7 @@ func openPostgres(ctx context.Context, c config, closers *closers) (core.Store, 
 // openSQL opens a separate pool for the locks, so that no transaction on orders uses the
 // locks' connections.
 func openSQL(ctx context.Context, c config, closers *closers) (core.Store, error) {
-	pool, err := c.openSQL(ctx, closers)
+	pool, err := c.openSQL(ctx, closers, time.Second)
 	if err != nil {
 		return nil, err
 	}
@@ -135,10 +135,13 @@ func openSQL(ctx context.Context, c config, closers *closers) (core.Store, error
 	return store, nil
 }
 
-func (c config) openSQL(ctx context.Context, closers *closers) (*sql.DB, error) {
+// openSQL opens a pool. With SQLite, a statement waits for the writers before it for at
+// most busy.
+func (c config) openSQL(ctx context.Context, closers *closers, busy time.Duration) (*sql.DB, error) {
 	dsn := c.mysql
 	if c.store == "sqlite" {
-		dsn = "file:" + c.sqlite + "?_txlock=immediate&_pragma=busy_timeout(1000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)"
+		dsn = fmt.Sprintf("file:%s?_txlock=immediate&_pragma=busy_timeout(%d)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)",
+			c.sqlite, busy.Milliseconds())
 	}
 	pool, err := sql.Open(c.store, dsn)
 	if err != nil {
