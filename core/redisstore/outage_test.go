@@ -135,7 +135,7 @@ func TestOutage(t *testing.T) {
 			before := d.all.Load()
 			d.most.Store(0)
 			took := refuseCrowd(t, s)
-			if n, most := d.all.Load()-before, d.most.Load(); n > probes(took, 20*time.Millisecond) || most != 1 {
+			if n, most := d.all.Load()-before, d.most.Load(); n > probes(took, 20*time.Millisecond) || most > 1 {
 				t.Errorf("%d probes in %v, %d at once", n, took, most)
 			}
 			// Release and Extend are always sent.

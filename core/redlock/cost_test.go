@@ -59,7 +59,6 @@ func TestCommandsOfACycle(t *testing.T) {
 					t.Fatalf("got %v after %d late cycles", err, late)
 				}
 			}
-			cycle(0) // afterwards the servers know the scripts
 			links := func(p *testserver.Proxy) map[int]bool {
 				all := make(map[int]bool)
 				for _, cmd := range p.Requests() {
@@ -70,6 +69,9 @@ func TestCommandsOfACycle(t *testing.T) {
 			former := make([]map[int]bool, len(proxies))
 			for i, p := range proxies {
 				former[i] = links(p)
+			}
+			cycle(0) // afterwards the servers know the scripts
+			for _, p := range proxies {
 				p.Forget()
 			}
 			cycles := 20
