@@ -53,7 +53,6 @@ var holdFlaws = []flaw{
 	{"lets readers in with a writer", []string{
 		"admission/writer keeps readers out",
 		"admission/several holds of weight All",
-		"concurrency/readers never beside a writer",
 	}, func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 			if c.Weight == 1 && c.Limit == store.All {
