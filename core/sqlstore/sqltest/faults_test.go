@@ -28,11 +28,11 @@ func TestFaults(t *testing.T) {
 	t.Parallel()
 	for name, begin := range map[string]func(t *testing.T) func(t *testing.T) *faulty{
 		"mariadb": func(t *testing.T) func(t *testing.T) *faulty {
-			shared := mariaDB.Get(t)
+			common := mariaDB.Get(t)
 			return func(t *testing.T) *faulty {
-				// A claim does not wait for a locked row. So its reply would be a refusal
+				// A claim does not wait for a locked row. So its reply could be a refusal
 				// while another case migrates the same tables.
-				server := shared.NewDatabase(t)
+				server := common.NewDatabase(t)
 				proxy := testserver.NewMySQLProxy(t, server.Addr)
 				return &faulty{
 					database{sqlstore.MySQL, "mysql", server.DSN()}, database{sqlstore.MySQL, "mysql", server.DSNAt(proxy.Addr)}, proxy,
