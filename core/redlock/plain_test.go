@@ -36,7 +36,7 @@ func TestPlainKeys_OnServers(t *testing.T) {
 	s, rival := plainly(t, servers), plainly(t, servers)
 	holder, next := claim("holder"), claim("next")
 	holder.TTL = time.Minute
-	acquire(t, s, holder)
+	acquireSoon(t, s, holder)
 	if _, err := rival.Acquire(t.Context(), next); !errors.Is(err, store.ErrBusy) {
 		t.Errorf("acquire of a held key: got %v, want %v", err, store.ErrBusy)
 	}
@@ -49,7 +49,7 @@ func TestPlainKeys_OnServers(t *testing.T) {
 	if err := s.Release(t.Context(), holder); err != nil {
 		t.Error(err)
 	}
-	acquire(t, rival, next)
+	acquireSoon(t, rival, next)
 }
 
 // plainly creates a Store on servers with plain keys.

@@ -19,7 +19,7 @@ func TestNumberOfWaiters(t *testing.T) {
 	s := fit(t, newStore(t, connect(t), redlock.WithNodeTimeout(slow)))
 	holder := claim("holder")
 	holder.TTL = time.Minute
-	acquire(t, s, holder)
+	acquireSoon(t, s, holder)
 	start := time.Now()
 	for n := range 30 {
 		waiter := claim(fmt.Sprint("waiter", n))
@@ -55,7 +55,7 @@ func TestShortGrantsOfNodes(t *testing.T) {
 			holder.Key, waiter.Key = "order:"+name, "order:"+name
 			waiter.Wait, waiter.Weight, waiter.TTL = true, weight, 30*time.Second
 			waiter.Push = true // as a core.Locker sets it
-			acquire(t, rival, holder)
+			acquireSoon(t, rival, holder)
 			woken, err := s.Watch(t.Context(), waiter)
 			if err != nil {
 				t.Fatal(err)
@@ -68,7 +68,7 @@ func TestShortGrantsOfNodes(t *testing.T) {
 			}
 			<-woken
 			start := time.Now()
-			g := acquire(t, s, waiter)
+			g := acquireSoon(t, s, waiter)
 			next := claim("next")
 			next.Key = waiter.Key
 			testserver.Eventually(t, 20*time.Second, "a moment has passed", func() bool {

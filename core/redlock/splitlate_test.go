@@ -97,7 +97,7 @@ func (r split) vote(t *testing.T, seed uint64) (granted bool, unknown int) {
 		c.TTL = time.Minute
 		return c
 	}
-	acquire(t, stores[0], long("before"))
+	acquireSoon(t, stores[0], long("before"))
 	if err := stores[0].Release(t.Context(), long("before")); err != nil {
 		t.Fatal(err)
 	}
