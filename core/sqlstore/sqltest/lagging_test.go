@@ -231,11 +231,11 @@ func TestMariaDB_LaggingReader(t *testing.T) {
 	c := claim("free", long)
 	acquire(t, s, c) // a usual lock needs no read
 	release(t, s, c)
-	for what, err := range map[string]error{
-		"acquire of a held key": second(s.Acquire(t.Context(), claim("held", long))),
-		"acquire, shared":       second(s.Acquire(t.Context(), shared("shared"))),
-	} {
-		namesPrimary(t, what+" with a read-only replica", err)
+	namesPrimary(t, "acquire of a held key with a read-only replica", second(s.Acquire(t.Context(), claim("held", long))))
+	// The first failed read starts a probe. No server answers these reads, so they leave
+	// the store's gate as the probe leaves it.
+	for range 20 {
+		namesPrimary(t, "acquire, shared, with a read-only replica", second(s.Acquire(t.Context(), shared("shared"))))
 	}
 	testserver.Eventually(t, long, "a free lock is granted after the failed reads", func() bool {
 		return second(s.Acquire(t.Context(), claim("free", long))) == nil
