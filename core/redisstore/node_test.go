@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -137,14 +138,31 @@ func TestNode_Restart(t *testing.T) {
 	})
 }
 
-// TestNode_RestartDuringOutage restarts a server after an outage in which the client's
-// pool has stopped dialing. The first grants then arrive on a connection that the Store
-// has opened itself. After each grant, Node must describe the restarted server.
+// refusing is a hook whose client opens no connections while it is on.
+type refusing struct {
+	pipeline.Dials
+	on atomic.Bool
+}
+
+func (r *refusing) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if r.on.Load() {
+			return nil, &net.OpError{Op: "dial", Net: network, Err: errors.New("connection refused")}
+		}
+		return next(ctx, network, addr)
+	}
+}
+
+// TestNode_RestartDuringOutage restarts a server after an outage. The user's client opens
+// no connection, so the first grants arrive on a connection that the Store has opened
+// itself. After each grant, Node must describe the restarted server.
 func TestNode_RestartDuringOutage(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr, PoolSize: 2, MaxRetries: -1})
 	t.Cleanup(func() { _ = client.Close() })
+	var r refusing
+	client.AddHook(&r)
 	s, err := redisstore.New(client)
 	if err != nil {
 		t.Fatal(err)
@@ -161,6 +179,7 @@ func TestNode_RestartDuringOutage(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := nodeOf(t, s)
+		r.on.Store(true)
 		server.Kill()
 		testserver.Eventually(t, time.Minute, "the server is known to be down", func() bool {
 			return outage.Known(acquire())
@@ -174,6 +193,7 @@ func TestNode_RestartDuringOutage(t *testing.T) {
 		if err == nil && after.ID == before.ID {
 			t.Fatal("after a grant of the restarted server, Node describes the server before the restart")
 		}
+		r.on.Store(false)
 		testserver.Eventually(t, time.Minute, "the client works again", func() bool { return client.Ping(t.Context()).Err() == nil })
 	}
 }
