@@ -74,6 +74,7 @@ func TestBulk_OwnAnswers(t *testing.T) {
 			t.Cleanup(func() { client.Close() })
 			client.AddHook(h)
 			p := newPipeline(t, client)
+			p.Patient()
 			takeAll(t.Context(), p, newKeys(10))
 			for i, x := range takeAll(t.Context(), p, newKeys(10)) {
 				if x.Err != nil || x.Reply != int64(2) {

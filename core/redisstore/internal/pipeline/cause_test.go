@@ -8,7 +8,6 @@ import (
 
 	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
 	"github.com/lockkit/lockkit/core/testserver"
-	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // reply is an error reply of a server.
@@ -28,7 +27,7 @@ func (several) Error() string { return "several errors" }
 func TestCause_IsNoOutcome(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
-	mustTake(t, newPipeline(t, testclient.Redis(t, server.Addr)), newKey())
+	mustTake(t, newPatient(t, server.Addr), newKey())
 	for name, cause := range map[string]error{
 		"refusal of another server": reply("READONLY You can't write against a read only replica."),
 		"script unknown elsewhere":  reply("NOSCRIPT No matching script."),
@@ -42,8 +41,7 @@ func TestCause_IsNoOutcome(t *testing.T) {
 			t.Run(name+" "+way, func(t *testing.T) {
 				t.Parallel()
 				proxy := testserver.NewRedisProxy(t, server.Addr)
-				p := newPipeline(t, testclient.Redis(t, proxy.Addr, patient))
-				p.Patient()
+				p := newPatient(t, proxy.Addr)
 				held := proxy.Inject(testserver.Match{Command: "evalsha"}, testserver.HoldReply)
 				defer held.Deliver()
 				ctx, cancel := context.WithCancelCause(t.Context())

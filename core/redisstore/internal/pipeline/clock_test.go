@@ -45,8 +45,7 @@ func TestTimed(t *testing.T) {
 	t.Run("together with others", func(t *testing.T) {
 		t.Parallel()
 		proxy := testserver.NewRedisProxy(t, server.Addr)
-		p := newPipeline(t, testclient.Redis(t, proxy.Addr, patient, func(o *redis.Options) { o.PoolSize = 1 }, testclient.OnePool))
-		p.Patient()
+		p := newPatient(t, proxy.Addr, func(o *redis.Options) { o.PoolSize = 1 }, testclient.OnePool)
 		mustTake(t, p, newKey())
 		proxy.Forget()
 		before := us()
@@ -104,15 +103,21 @@ func TestTimed(t *testing.T) {
 	t.Run("with a WAIT", func(t *testing.T) {
 		t.Parallel()
 		proxy := testserver.NewRedisProxy(t, server.Addr)
-		p, key := newPipeline(t, testclient.Redis(t, proxy.Addr, patient)), newKey()
+		p, key := newPatient(t, proxy.Addr), newKey()
 		wait := func(p *pipeline.Pipeline, key string) (pipeline.Replicated, error) {
 			return p.Do(t.Context(), p.SetNX([]byte(key), []byte("value"), 60_000).Timed().Wait(1, 20*time.Millisecond))
 		}
 		before := us()
 		got, err := wait(p, key)
-		after := us() - (20 * time.Millisecond).Microseconds()
-		if at, ok := got.Reply.(int64); err != nil || !ok || at < before || at > after || got.Err != nil || got.Replicas != 0 {
-			t.Errorf("got %+v and %v, want a time from %d to %d, before the WAIT", got, err, before, after)
+		if at, ok := got.Reply.(int64); err != nil || !ok || at < before || at > us() || got.Err != nil || got.Replicas != 0 {
+			t.Errorf("got %+v and %v, want a time since %d", got, err, before)
+		}
+		var sent []string
+		for _, q := range proxy.Requests() {
+			sent = append(sent, q.Name)
+		}
+		if got := strings.Join(sent, " "); !strings.HasSuffix(got, "set time wait") {
+			t.Errorf("got the requests %q, want the time before the WAIT", got)
 		}
 		if got, err := wait(p, key); got.Reply != nil || err != nil {
 			t.Errorf("got %+v and %v of a key that is taken", got, err)
@@ -146,8 +151,7 @@ func meet(t *testing.T, server *testserver.Redis, of testserver.Match, action te
 	t.Helper()
 	proxy := testserver.NewRedisProxy(t, server.Addr)
 	fault := proxy.Inject(of, action)
-	p := newPipeline(t, testclient.Redis(t, proxy.Addr, patient))
-	p.Patient()
+	p := newPatient(t, proxy.Addr)
 	call(p)
 	if proxy.Times(fault) == 0 {
 		t.Error("test setup: the fault did not occur")

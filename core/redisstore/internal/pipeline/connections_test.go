@@ -22,9 +22,9 @@ func TestWorkers_FitThePool(t *testing.T) {
 		for _, brief := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%d connections time-outs %v", few, brief), func(t *testing.T) {
 				t.Parallel()
-				p := newPipeline(t, testclient.Redis(t, server.Addr, func(o *redis.Options) {
+				p := newPatient(t, server.Addr, func(o *redis.Options) {
 					o.MaxActiveConns, o.ContextTimeoutEnabled = few, brief
-				}, testclient.OnePool))
+				}, testclient.OnePool)
 				p.Stall(time.Hour)
 				p.Enough(4)
 				var wg sync.WaitGroup

@@ -66,6 +66,9 @@ func TestClientContext_Ends(t *testing.T) {
 				}
 				client.AddHook(w)
 				p := newPipeline(t, client)
+				if !patient {
+					p.Patient()
+				}
 				p.Stall(time.Hour)
 				errs := make([]error, 1)
 				if calls > 1 {
@@ -159,6 +162,7 @@ func TestDo_PanickingContext(t *testing.T) {
 	t.Cleanup(func() { client.Close() })
 	client.AddHook(&watcher{calls: 1})
 	p := newPipeline(t, client)
+	p.Patient()
 	func() {
 		defer func() { _ = recover() }()
 		_, _ = take(panicking{context.Background()}, p, newKey())

@@ -36,6 +36,7 @@ func TestCopy_OfItsCall(t *testing.T) {
 	h := &copier{copies: make(map[redis.Cmder]string)}
 	client.AddHook(h)
 	p := newPipeline(t, client)
+	p.Patient()
 	for range 100 {
 		if _, err := take(t.Context(), p, newKey()); err != nil {
 			t.Fatal(err)

@@ -82,12 +82,13 @@ func TestHook_GaveUp(t *testing.T) {
 			t.Parallel()
 			proxy := testserver.NewRedisProxy(t, testserver.StartRedis(t).Addr)
 			g, h := newGate(), &impatient{let: make(chan struct{})}
-			client := testclient.Redis(t, proxy.Addr)
+			client := testclient.Redis(t, proxy.Addr, patient)
 			if name == "calls together" {
 				client.AddHook(g)
 			}
 			client.AddHook(h)
 			p := newPipeline(t, client)
+			p.Patient()
 			p.Stall(time.Hour)
 			for i, err := range call(t, p, g, newKeys(5)) {
 				notSent(t, fmt.Sprint("call ", i), err, errImpatient)
@@ -110,6 +111,7 @@ func TestFailedPipeline_NotUsedAgain(t *testing.T) {
 	client.AddHook(g)
 	client.AddHook(h)
 	p := newPipeline(t, client)
+	p.Patient()
 	p.Stall(time.Hour)
 	seen := make(map[redis.Cmder]bool)
 	for round := range 50 {
@@ -140,6 +142,7 @@ func TestHook_GaveUpWithoutError(t *testing.T) {
 	client.AddHook(g)
 	client.AddHook(h)
 	p := newPipeline(t, client)
+	p.Patient()
 	p.Stall(time.Hour)
 	var late sync.WaitGroup
 	h.acts = []func([]redis.Cmder) error{func(cmds []redis.Cmder) error {

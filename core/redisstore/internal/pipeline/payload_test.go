@@ -113,7 +113,7 @@ func TestOnce(t *testing.T) {
 				t.Parallel()
 				proxy := testserver.NewRedisProxy(t, server.Addr)
 				// From now on the server knows the script.
-				mustTake(t, newPipeline(t, testclient.Redis(t, server.Addr)), newKey())
+				mustTake(t, newPatient(t, server.Addr), newKey())
 				client, g := testclient.Redis(t, proxy.Addr), newGate()
 				if way == "together" {
 					client.AddHook(g)

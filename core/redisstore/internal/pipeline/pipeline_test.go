@@ -14,6 +14,7 @@ import (
 
 	"github.com/lockkit/lockkit/core/internal/offline"
 	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
 // TestMain runs up to 16 tests at once, because most wait for time or for a server.
@@ -33,6 +34,14 @@ func newPipeline(t testing.TB, client redis.UniversalClient) *pipeline.Pipeline 
 	t.Helper()
 	p := pipeline.New(client)
 	t.Cleanup(p.Close)
+	return p
+}
+
+// newPatient returns a Pipeline that is Patient, on a new client of the server at addr.
+func newPatient(t testing.TB, addr string, edit ...func(*redis.Options)) *pipeline.Pipeline {
+	t.Helper()
+	p := newPipeline(t, testclient.Redis(t, addr, append(edit, patient)...))
+	p.Patient()
 	return p
 }
 
@@ -64,12 +73,13 @@ func take(ctx context.Context, p *pipeline.Pipeline, key string, texts ...string
 	return got.Reply, err
 }
 
+// takeAll takes all keys, and gives up after a minute.
 func takeAll(ctx context.Context, p *pipeline.Pipeline, all []string) []pipeline.Result {
 	items := make([]pipeline.Item, len(all))
 	for i, key := range all {
 		items[i] = pipeline.Item{Key: key, Text: "value of " + key, Num: 1}
 	}
-	ctx, cancel := pipeline.Bounded(ctx)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	return p.DoAll(ctx, takeScript, "acquire", items)
 }

@@ -265,6 +265,7 @@ func TestCommands_UsedAgain(t *testing.T) {
 	t.Cleanup(func() { client.Close() })
 	client.AddHook(&steadyEcho{})
 	p := newPipeline(t, client)
+	p.Patient()
 	round := func() (bytes uint64) {
 		const callers, calls = 64, 200
 		var before, after runtime.MemStats

@@ -38,7 +38,7 @@ func TestCalls_Together(t *testing.T) {
 		p, g := setup(t, server.Addr)
 		all := newKeys(40)
 		// From now on the server knows the script.
-		mustTake(t, newPipeline(t, testclient.Redis(t, server.Addr)), newKey())
+		mustTake(t, newPatient(t, server.Addr), newKey())
 		server.Do("set", all[3], "another's")
 		server.Do("rpush", all[5], "of the wrong type")
 		for i, err := range crowd(t, p, g, all) {
@@ -61,7 +61,7 @@ func TestCalls_Together(t *testing.T) {
 		p.Stall(time.Hour)
 		p.Enough(16)
 		// From now on the server knows the script.
-		mustTake(t, newPipeline(t, testclient.Redis(t, server.Addr)), newKey())
+		mustTake(t, newPatient(t, server.Addr), newKey())
 		var wg sync.WaitGroup
 		send := func(n int) {
 			for _, c := range newKeys(n) {
@@ -170,8 +170,7 @@ func TestCalls_Together(t *testing.T) {
 	t.Run("lost reply holds up briefly", func(t *testing.T) {
 		t.Parallel()
 		proxy := testserver.NewRedisProxy(t, server.Addr)
-		p := newPipeline(t, testclient.Redis(t, proxy.Addr, patient))
-		p.Patient()
+		p := newPatient(t, proxy.Addr)
 		mustTake(t, p, newKey())
 		for range 2 { // the first call is sent alone
 			all := newKeys(10)
@@ -200,9 +199,10 @@ func TestCalls_Together(t *testing.T) {
 
 func TestQuietPipeline_NoGoroutines(t *testing.T) {
 	server := testserver.StartRedis(t)
-	client := testclient.Redis(t, server.Addr)
+	client := testclient.Redis(t, server.Addr, patient)
 	before := goleak.IgnoreCurrent()
 	p := pipeline.New(client)
+	p.Patient()
 	mustTake(t, p, newKey())
 	if err := goleak.Find(before); err != nil {
 		t.Errorf("some time after its last call: %v", err)

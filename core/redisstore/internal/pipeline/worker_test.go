@@ -16,8 +16,7 @@ import (
 
 func TestCaller_MeetsWorkers(t *testing.T) {
 	t.Parallel()
-	p := newPipeline(t, testclient.Redis(t, testserver.StartRedis(t).Addr, patient))
-	p.Patient()
+	p := newPatient(t, testserver.StartRedis(t).Addr)
 	p.Stall(time.Nanosecond) // every worker counts as stalled, so that there are many
 	calls := tally.AllTrials(2000)
 	var wg sync.WaitGroup
