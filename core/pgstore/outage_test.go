@@ -118,9 +118,11 @@ func TestOutage(t *testing.T) {
 func TestOutage_ReadOnlyByDefault(t *testing.T) {
 	t.Parallel()
 	server := database(t)
+	var settings atomic.Int64 // the calls of AfterConnect
 	pool := testclient.Postgres(t, server.URL("pool_max_conns=1"), func(p *pgxpool.Config) {
 		p.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on"
 		p.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+			settings.Add(1)
 			_, err := conn.Exec(ctx, "SET default_transaction_read_only=off")
 			return err
 		}
@@ -130,9 +132,13 @@ func TestOutage_ReadOnlyByDefault(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-	defer cancel()
-	wantIs(t, "acquire from a full pool", second(s.Acquire(ctx, claimed())), store.ErrUnavailable)
+	before := settings.Load()
+	testserver.Eventually(t, patience, "a probe has the settings", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		wantIs(t, "acquire from a full pool", second(s.Acquire(ctx, claimed())), store.ErrUnavailable)
+		return settings.Load() > before
+	})
 	conn.Release()
 	testserver.Eventually(t, patience, "the store acquires again", func() bool {
 		return second(s.Acquire(t.Context(), claimed())) == nil
