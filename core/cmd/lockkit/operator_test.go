@@ -224,7 +224,8 @@ func TestOperators(t *testing.T) {
 				}
 			})
 			t.Run("two operators revoke one hold", func(t *testing.T) {
-				lease := acquire(t, locks, "revoke:1", core.TTL(3*time.Second))
+				// The TTL is long enough for the commands to finish before an extension.
+				lease := acquire(t, locks, "revoke:1", core.TTL(6*time.Second))
 				var lost time.Time
 				gone := make(chan struct{})
 				go func() {
