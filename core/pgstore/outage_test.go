@@ -132,6 +132,7 @@ func TestOutage_ReadOnlyByDefault(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer conn.Release() // also if the test stops early
 	before := settings.Load()
 	testserver.Eventually(t, patience, "a probe has the settings", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
