@@ -88,14 +88,32 @@ func KeepIf(t *testing.T, serve Serve) {
 			}
 		})
 	}
-	t.Run("refusal inside", func(t *testing.T) {
-		t.Parallel()
-		s := NewShop(t, serve)
-		keep := grpcmw.KeepIf(func(k grpcmw.Kept) bool {
+	unasked := func(t *testing.T) grpcmw.Option {
+		return grpcmw.KeepIf(func(k grpcmw.Kept) bool {
 			t.Errorf("got %+v, want no call", k)
 			return true
 		})
-		s.Open(On(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.Runs(), grpcmw.AnyCaller(), keep), s.Lock()))
+	}
+	t.Run("reply that is not final", func(t *testing.T) {
+		t.Parallel()
+		s, runs := NewShop(t, serve), atomic.Int32{}
+		s.OnPay = func(ctx context.Context, _ *orders.Order) (*orders.Receipt, error) {
+			once.NotFinal(ctx)
+			runs.Add(1)
+			return &orders.Receipt{Text: "busy"}, nil
+		}
+		s.Open(On(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.Runs(), grpcmw.AnyCaller(), unasked(t))))
+		for range 2 {
+			s.Call("5", IdempotencyKey, "k").Is(t, "busy")
+		}
+		if runs.Load() != 2 {
+			t.Errorf("got %d runs, want 2", runs.Load())
+		}
+	})
+	t.Run("refusal inside", func(t *testing.T) {
+		t.Parallel()
+		s := NewShop(t, serve)
+		s.Open(On(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.Runs(), grpcmw.AnyCaller(), unasked(t)), s.Lock()))
 		defer s.Hold("order:5")()
 		for range 2 {
 			s.Call("5", IdempotencyKey, "k").Refused(t, codes.Aborted, grpcmw.ReasonBusy)
