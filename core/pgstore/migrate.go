@@ -104,7 +104,9 @@ func migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	err = install(ctx, pg)
 	switch {
 	case err == nil:
-	case hasCode(err, codeRights) && !ofRows(err):
+	case ofRows(err):
+		return wrap("migrate", verdict(err))
+	case hasCode(err, codeRights):
 		return wrap("migrate", fmt.Errorf("%w: %s: %w", store.ErrUnavailable, creation, brief.Error(err)))
 	case refusesSchema(err):
 		return wrap("migrate", fmt.Errorf("%w: PostgreSQL %s refuses the schema: %w",

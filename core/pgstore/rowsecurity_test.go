@@ -38,7 +38,10 @@ func TestRowSecurity(t *testing.T) {
 	acquire(t, s, claimed())
 	server.Exec(secureAll)
 	owner, ofOwner := newUser(t, server, "")
-	server.Exec("ALTER SCHEMA lockkit OWNER TO " + owner + "; ALTER TABLE lockkit.version OWNER TO " + owner)
+	server.Exec("ALTER SCHEMA lockkit OWNER TO " + owner)
+	for _, table := range server.Exec("SELECT relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE nspname = 'lockkit' AND relkind = 'r'") {
+		server.Exec("ALTER TABLE lockkit." + table + " OWNER TO " + owner)
+	}
 
 	named := func(what string, err error, table string) {
 		t.Helper()
@@ -75,6 +78,13 @@ func TestRowSecurity(t *testing.T) {
 	_, err = s.Cards(t.Context())
 	named("cards", err, "lockkit.locks")
 	named("put a card", s.Put(t.Context(), store.Card{Process: "PROCESS1"}, patience), "lockkit.locks")
+
+	server.Exec("GRANT CREATE ON DATABASE " + server.Exec("SELECT current_database()")[0] + " TO " + owner)
+	server.Exec("CREATE POLICY none ON lockkit.seen USING (false); CREATE POLICY none ON lockkit.version USING (false)")
+	err = pgstore.Migrate(t.Context(), ofOwner)
+	wantIs(t, "migrate with policies that allow nothing", err, store.ErrUnavailable)
+	named("migrate with policies that allow nothing", err, "BYPASSRLS")
+	server.Exec("DROP POLICY none ON lockkit.seen; DROP POLICY none ON lockkit.version")
 
 	_, bypassing := newUser(t, server, "BYPASSRLS")
 	if err := newStore(t, bypassing).Check(t.Context()); err != nil {
