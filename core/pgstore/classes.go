@@ -108,7 +108,10 @@ func classOf(err error) (class, bool) {
 	if !known {
 		c = classes[reply.Code[:2]]
 	}
-	if ofRows(err) {
+	switch {
+	case reply.Routine == "RevalidateCachedQuery": // a table has changed since its statement was prepared
+		c = ended
+	case ofRows(err):
 		c.advice = "row-level security keeps rows of the schema lockkit from the user: disable it there, or ALTER ROLE … BYPASSRLS"
 	}
 	return c, true

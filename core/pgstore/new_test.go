@@ -123,6 +123,22 @@ func TestErrorReplies(t *testing.T) {
 		t.Errorf("a connection that is closed: got %v, want an unknown outcome", err)
 	}
 
+	t.Run("changed table", func(t *testing.T) {
+		t.Parallel()
+		pool := testclient.Postgres(t, database(t).URL("pool_max_conns=1", "default_query_exec_mode=simple_protocol"))
+		var err error
+		for _, text := range []string{
+			"CREATE TABLE public.orders (id int)", "PREPARE p AS SELECT * FROM public.orders",
+			"ALTER TABLE public.orders ADD COLUMN paid bool", "EXECUTE p",
+		} {
+			_, err = pool.Exec(t.Context(), text)
+		}
+		wantIs(t, "statement of a changed table", pgstore.Verdict(err), store.ErrUnavailable)
+		if err = pgstore.Verdict(err); strings.Contains(err.Error(), "standby") {
+			t.Errorf("got %v, want no word about a standby", err)
+		}
+	})
+
 	t.Run("each class", func(t *testing.T) {
 		t.Parallel()
 		server := database(t)
