@@ -56,16 +56,18 @@ func report(c config, results []result, insisted []insistence) (int, error) {
 	} else if err := table(results, insisted, summary, retries); err != nil {
 		return 2, err
 	}
-	switch {
+	switch wrong := len(insisted) - satisfied - unanswered; {
 	case c.unlocked && more == 0:
 		return 2, errors.New("without the lock no order was charged twice: this run shows nothing, try more -clicks")
-	case more == 0 && len(unserved) > 0 && never == len(unserved):
+	case more > 0 || wrong > 0:
+		return 1, nil
+	case len(unserved) > 0 && never == len(unserved):
 		return 2, fmt.Errorf("the service was unavailable for the orders %s: %d clicks failed after up to %d tries each, and nothing was charged there",
 			strings.Join(unserved, ", "), failed, tries.Attempts)
-	case failed > 0 && more == 0 && never == 0:
-		return 2, fmt.Errorf("%d clicks got neither a receipt nor a refusal", failed)
-	case more > 0 || never > 0 || satisfied+unanswered < len(insisted):
+	case never > 0:
 		return 1, nil
+	case failed > 0:
+		return 2, fmt.Errorf("%d clicks got neither a receipt nor a refusal", failed)
 	case unanswered > 0:
 		return 2, fmt.Errorf("%d clients asked %d times and got no answer in time", unanswered, mostTries)
 	}
