@@ -89,6 +89,41 @@ func testKeepIf(t *testing.T, mw framework) {
 		})
 	}
 
+	// The limit of headers, the limit of a Once, and a body that is too short.
+	for name, write := range map[string]func(c *gin.Context){
+		"headers too long": func(c *gin.Context) {
+			c.Header("Location", "/"+strings.Repeat("x", 65<<10))
+			c.String(http.StatusCreated, "done")
+		},
+		"32 MiB in all": func(c *gin.Context) { c.Data(http.StatusCreated, "text/plain", make([]byte, 32<<20)) },
+		"length not reached": func(c *gin.Context) {
+			c.Header("Content-Length", "100")
+			c.String(http.StatusCreated, "done")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, runs := mw.newSite(t), atomic.Int32{}
+			keep := mw.KeepIf(func(k httpmw.Kept) bool {
+				if !k.Unreplayable || k.Status != http.StatusCreated {
+					t.Errorf("got %d and unreplayable %v, want 201 and true", k.Status, k.Unreplayable)
+				}
+				return !k.Unreplayable
+			})
+			s.POST("/", mw.Idempotent(s.runs(), mw.AnyCaller(), mw.AnswerLimit(64<<20), keep), func(c *gin.Context) {
+				runs.Add(1)
+				write(c)
+			})
+			for want := int32(1); want <= 2; want++ {
+				// The client gets an error if the body is too short.
+				_, _ = s.try(t.Context(), "POST", "/", "", "Idempotency-Key", "k")
+				if got := runs.Load(); got != want {
+					t.Errorf("got %d runs, want %d", got, want)
+				}
+			}
+		})
+	}
+
 	t.Run("without a body", func(t *testing.T) {
 		t.Parallel()
 		s, seen := mw.newSite(t), make(chan httpmw.Kept, 1)

@@ -36,10 +36,10 @@ type Problem = guard.Problem
 //     middlewares.
 //   - Body []byte: the data that the handler wrote, at most the first AnswerLimit
 //     bytes. The function must not change Body.
-//   - Unreplayable bool: the response is longer than AnswerLimit or was sent as a
-//     stream. Such a response is not stored, and Body may be only its beginning. If the
-//     function returns true, the same request is later refused with 410. Otherwise the
-//     request can run again.
+//   - Unreplayable bool: the response cannot be stored. It is above a limit of
+//     AnswerLimit, was sent as a stream, or is not as long as its Content-Length. Body
+//     may then be only its beginning. If the function returns true, the same request is
+//     later refused with 410. Otherwise the request can run again.
 //   - ByDefault bool: a response of this status is stored without KeepIf.
 type Kept = guard.Kept
 

@@ -32,13 +32,34 @@ type answer struct {
 	body    []byte
 }
 
-// answer returns the held response, with the headers in names that the handler has
-// changed. whole is false if the body does not have the announced length. After the
-// call the response counts as stored.
-func (w *Recorder) answer(names []string) (a answer, whole bool) {
+// value returns the encoded response, with the headers in names that the handler has
+// changed. ok is false if the response cannot be replayed. Otherwise it counts as stored
+// after the call.
+func (w *Recorder) value(names []string) (value []byte, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.kept = true
+	value, ok = w.encoded(names)
+	w.kept = w.kept || ok
+	return value, ok
+}
+
+// encoded does the same as value, and the response does not count as stored. The caller
+// holds the mutex.
+func (w *Recorder) encoded(names []string) (value []byte, ok bool) {
+	if w.passing {
+		return nil, false
+	}
+	a, whole := w.answer(names)
+	if value = a.encode(); !whole || len(value)-len(a.body) > maxKeptHeaders || len(value) > maxStored {
+		return nil, false
+	}
+	return value, true
+}
+
+// answer returns the held response, with the headers in names that the handler has
+// changed. whole is false if the body does not have the announced length. The caller
+// holds the mutex.
+func (w *Recorder) answer(names []string) (a answer, whole bool) {
 	a = answer{status: w.status, written: w.log.begun, body: w.body}
 	after := w.sent
 	if !a.written {

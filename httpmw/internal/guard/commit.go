@@ -57,9 +57,8 @@ func (e *execution) value() ([]byte, error) {
 	case passing || !e.keeps():
 		return nil, errNotCommitted
 	}
-	a, whole := w.answer(e.headers)
-	value := a.encode()
-	if !whole || len(value)-len(a.body) > maxKeptHeaders {
+	value, ok := w.value(e.headers)
+	if !ok {
 		return nil, errNotCommitted
 	}
 	return value, nil

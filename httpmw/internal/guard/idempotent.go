@@ -203,15 +203,8 @@ func (e *execution) run(ctx context.Context) (once.Answer, error) {
 	if err := e.flaw(ctx, before); err != nil {
 		return once.Answer{}, e.pkg.wrap(err)
 	}
-	if w.passing {
-		return once.Answer{Unreplayable: true}, nil
-	}
-	a, whole := w.answer(e.headers)
-	value := a.encode()
-	if !whole || len(value)-len(a.body) > maxKeptHeaders {
-		return once.Answer{Unreplayable: true}, nil
-	}
-	return once.Answer{Value: value}, nil
+	value, ok := w.value(e.headers)
+	return once.Answer{Value: value, Unreplayable: !ok}, nil
 }
 
 // errLate is the observer's error for a response that was written after an empty
@@ -270,7 +263,7 @@ func (e *execution) keeps() bool {
 	if e.keepIf == nil {
 		return keeps(statusOf(e.writer.Status()))
 	}
-	return e.keepIf(e.writer.shown())
+	return e.keepIf(e.writer.shown(e.headers))
 }
 
 // ofContext reports whether err is the error of a context that is done.

@@ -17,6 +17,9 @@ const defaultAnswerLimit = 256 << 10
 // Location or Link.
 const maxKeptHeaders = 64 << 10
 
+// maxStored is the maximum length of an answer that a Once stores.
+const maxStored = 32 << 20
+
 // policy holds the options that are only for Idempotent.
 type policy struct {
 	callName    string
@@ -58,10 +61,10 @@ type Kept struct {
 	Header http.Header // a copy, including the headers of outer middlewares
 	// Body is the data that the handler wrote, at most the first AnswerLimit bytes.
 	Body []byte
-	// Unreplayable reports whether the response is longer than AnswerLimit or was sent
-	// as a stream. Such a response is not stored, and Body may be only its beginning.
-	// If the function returns true, the same request is later refused with 410.
-	// Otherwise the request can run again.
+	// Unreplayable reports whether the response cannot be stored: it is above a limit of
+	// AnswerLimit, was sent as a stream, or is not as long as its Content-Length. Body
+	// may then be only its beginning. If the function returns true, the same request is
+	// later refused with 410. Otherwise the request can run again.
 	Unreplayable bool
 	// ByDefault reports whether a response of this status is stored without KeepIf.
 	ByDefault bool

@@ -276,8 +276,8 @@ func (w *Recorder) shownOf(n int) int {
 	return int(max(0, min(int64(n), w.most-int64(len(w.body)))))
 }
 
-// shown returns the response for a KeepIf.
-func (w *Recorder) shown() Kept {
+// shown returns the response for a KeepIf. names are the headers that are stored.
+func (w *Recorder) shown(names []string) Kept {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	status, header := w.status, w.header
@@ -288,9 +288,10 @@ func (w *Recorder) shown() Kept {
 		header = w.sent
 	}
 	status = statusOf(status)
+	_, ok := w.encoded(names)
 	return Kept{
 		Status: status, Header: header.Clone(), Body: w.body[:len(w.body):len(w.body)],
-		Unreplayable: w.passing, ByDefault: keeps(status),
+		Unreplayable: !ok, ByDefault: keeps(status),
 	}
 }
 
