@@ -121,7 +121,7 @@ func migrate(ctx context.Context, pool *pgxpool.Pool) error {
 // lockOfFormer takes the lock that Migrate of version 6 or earlier takes.
 const lockOfFormer = "SELECT pg_catalog.pg_advisory_xact_lock(30521770279397748)"
 
-// oldest is the oldest major version of PostgreSQL that can run the schema.
+// oldest is the oldest major version of PostgreSQL on which this package is tested.
 const oldest = 14
 
 // supported returns an error if the server reports a version below oldest. It returns
