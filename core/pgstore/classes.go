@@ -109,7 +109,7 @@ func classOf(err error) (class, bool) {
 		c = classes[reply.Code[:2]]
 	}
 	switch {
-	case reply.Routine == "RevalidateCachedQuery": // a table has changed since its statement was prepared
+	case reply.Routine == "RevalidateCachedQuery": // a prepared statement's table has changed
 		c = ended
 	case ofRows(err):
 		c.advice = "row-level security keeps rows of the schema lockkit from the user: disable it there, or ALTER ROLE … BYPASSRLS"
