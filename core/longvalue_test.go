@@ -162,6 +162,21 @@ func TestFinishLong(t *testing.T) {
 		}
 		wantAnswer(t, l, "pay:1", value)
 	})
+	sim(t, "pause that grows in an outage", func(t *testing.T) {
+		l, store := setup(t)
+		lease := begin(t, l, "pay:1", 1)
+		store.set(refuse, opRelease)
+		value := strings.Repeat("x", 2000)
+		wantErr(t, lease.FinishLong(t.Context(), finished(value, 1), finished("too long", 1)), core.ErrUnavailable)
+		time.Sleep(time.Minute)
+		// The pauses are 100 ms, 200 ms and so on, up to 5 s.
+		if values, _ := sent(store); values < 10 || values > 20 {
+			t.Errorf("got %d values in a minute, want 10 to 20", values)
+		}
+		store.set(nil, opRelease)
+		time.Sleep(10 * time.Second)
+		wantAnswer(t, l, "pay:1", value)
+	})
 	sim(t, "shorter value in an outage", func(t *testing.T) {
 		l, store := setup(t)
 		lease := begin(t, l, "pay:1", 1)
