@@ -227,11 +227,15 @@ func startReplica(ctx context.Context, addr string, c config) (_ *replica, err e
 	if c.unlocked {
 		locks = nil
 	}
+	routes, err := (&service{orders}).routes(locks, runs)
+	if err != nil {
+		return nil, err
+	}
 	listener, err := net.Listen("tcp", addr)
 	if err != nil {
 		return nil, err
 	}
-	server := &http.Server{Handler: (&service{orders}).routes(locks, runs), ReadHeaderTimeout: 5 * time.Second}
+	server := &http.Server{Handler: routes, ReadHeaderTimeout: 5 * time.Second}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	return &replica{listener.Addr().String(), func() error {

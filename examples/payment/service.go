@@ -28,8 +28,8 @@ type service struct {
 }
 
 // routes returns the service's routes. locks may be nil, to show the effect of missing
-// locks.
-func (s *service) routes(locks *core.Locker, runs *once.Once) http.Handler {
+// locks. It fails if the engine or a route does not fit its locks.
+func (s *service) routes(locks *core.Locker, runs *once.Once) (http.Handler, error) {
 	gin.SetMode(gin.ReleaseMode)
 	r := gin.New()
 	r.ContextWithFallback = true // makes c done too when the lock is lost
@@ -37,14 +37,14 @@ func (s *service) routes(locks *core.Locker, runs *once.Once) http.Handler {
 	r.GET("/orders/:id", s.show)
 	if locks == nil {
 		r.POST("/orders/:id/pay", s.pay)
-		return r
+		return r, nil
 	}
 	// A client that repeats a request with its Idempotency-Key receives the first
 	// response, even if it disconnected before the response was complete. For requests
 	// without a key, the lock only prevents concurrent payments of an order.
 	idempotent := httpmw.Idempotent(runs, customer, httpmw.Detached(), httpmw.Optional())
 	r.POST("/orders/:id/pay", idempotent, httpmw.Lock(locks, "order", httpmw.Param("id")), s.pay)
-	return r
+	return r, httpmw.Check(r)
 }
 
 // customer returns the paying customer. A real service must take the customer from
