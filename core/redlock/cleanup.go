@@ -27,7 +27,12 @@ type cleanup struct {
 	mu      sync.Mutex
 	tasks   []task
 	running bool
-	added   chan struct{} // receives when a task was added; nil unless running
+	added   chan struct{} // receives when a task is due before wake; nil unless running
+	wake    time.Time     // the end of the current sleep of work; zero while it works
+	// resume has the time of the next try at each node whose last try had no answer. It
+	// is zero for the other nodes. So many tasks at a node that is down cost one try a
+	// pause.
+	resume []time.Time
 }
 
 // task is the release of one claim at one node.
@@ -73,14 +78,52 @@ func (u *cleanup) add(t task) {
 	}
 	u.tasks = append(u.tasks, t)
 	if u.running {
-		select {
-		case u.added <- struct{}{}:
-		default:
+		if u.due(t).Before(u.wake) {
+			u.awake()
 		}
 		return
 	}
 	u.running, u.added = true, make(chan struct{}, 1)
 	u.store.run(u.work)
+}
+
+// due returns the time of the next try of t. The caller holds the mutex.
+func (u *cleanup) due(t task) time.Time {
+	if r := u.resume[t.node]; r.After(t.at) {
+		return r
+	}
+	return t.at
+}
+
+// awake ends the sleep of work. The caller holds the mutex.
+func (u *cleanup) awake() {
+	select {
+	case u.added <- struct{}{}:
+	default:
+	}
+}
+
+// tried records whether node i has answered a try.
+func (u *cleanup) tried(i int, answered bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	switch {
+	case !answered:
+		u.resume[i] = time.Now().Add(u.pause(i))
+	case !u.resume[i].IsZero():
+		u.resume[i] = time.Time{}
+		if u.running {
+			u.awake()
+		}
+	}
+}
+
+// pause returns the pause after a try at node i that had no answer.
+func (u *cleanup) pause(i int) time.Duration {
+	if u.store.nodes[i].isSilent() {
+		return silentPause
+	}
+	return cleanupPause
 }
 
 // drop records that t is finished or abandoned.
@@ -110,8 +153,9 @@ func (u *cleanup) work() {
 	}
 }
 
-// take removes and returns tasks that are due, at most cleanupWidth of them. wait is
-// the time until the next task is due. left is false if no task is left or the Store is
+// take removes and returns tasks that are due, at most cleanupWidth of them, and one for
+// a node whose last try had no answer. It drops tasks whose time has passed. wait is the
+// time until the next task is due. left is false if no task is left or the Store is
 // closed.
 func (u *cleanup) take() (due []task, wait time.Duration, left bool) {
 	u.mu.Lock()
@@ -127,9 +171,15 @@ func (u *cleanup) take() (due []task, wait time.Duration, left bool) {
 	wait = time.Hour
 	rest := u.tasks[:0]
 	for _, t := range u.tasks {
-		switch d := t.at.Sub(now); {
+		switch d := u.due(t).Sub(now); {
+		case now.After(t.until):
+			u.drop(t)
+			continue
 		case d <= 0 && len(due) < cleanupWidth:
 			due = append(due, t)
+			if !u.resume[t.node].IsZero() {
+				u.resume[t.node] = now.Add(u.pause(t.node))
+			}
 			continue
 		default:
 			wait = min(wait, max(d, 0))
@@ -137,7 +187,14 @@ func (u *cleanup) take() (due []task, wait time.Duration, left bool) {
 		rest = append(rest, t)
 	}
 	clear(u.tasks[len(rest):])
-	u.tasks = rest
+	u.tasks, u.wake = rest, time.Time{}
+	switch {
+	case len(due) > 0:
+	case len(rest) == 0:
+		wait = 0
+	default:
+		u.wake = now.Add(wait)
+	}
 	return due, wait, true
 }
 
@@ -183,19 +240,15 @@ func (u *cleanup) try(t task, done func()) {
 	}, func(err error) {
 		defer done()
 		k := kindOf(err)
+		u.tried(t.node, k != unknown && k != failed)
 		s.requests.releaseDone(&t.claim, t.node, releaseOutcome{unknown: k == unknown, tombstone: k == lost})
 		again := k == unknown || k == failed || k == granted && t.tombstone
 		if !again || time.Now().After(t.until) {
 			u.drop(t)
 			return
 		}
-		t.at = time.Now()
-		switch {
-		case k == granted:
-		case n.isSilent():
-			t.at = t.at.Add(silentPause)
-		default:
-			t.at = t.at.Add(cleanupPause)
+		if t.at = time.Now(); k != granted {
+			t.at = t.at.Add(u.pause(t.node))
 		}
 		u.add(t)
 	})

@@ -86,7 +86,7 @@ func New(stores []store.Store, opts ...Option) (*Store, error) {
 	s.requests = newRequestLog(len(stores))
 	s.membership.store, s.membership.servers = s, make([]server, len(stores))
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.cleanup.store = s
+	s.cleanup.store, s.cleanup.resume = s, make([]time.Time, len(stores))
 	s.work = make(chan func())
 	return s, nil
 }
