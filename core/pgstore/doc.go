@@ -152,8 +152,8 @@
 // # Requirements of the server
 //
 // The server must be PostgreSQL 14 or later. The tests of this package have passed on
-// each version from 14 to 18. Migrate and Check refuse an older version, on which they
-// do not run.
+// each version from 14 to 18. Migrate and Check refuse an older version, because the
+// tests do not run on it.
 //
 // A lock is as durable as a commit. A grant is on disk before the Store returns it,
 // even if synchronous_commit is off. After a crash with fsync off, a lock can be
